@@ -1,0 +1,46 @@
+"""Direct algorithms: every rank talks to every other at once.
+
+        0 <---> 1
+        ^ \   / ^       one-shot: everyone publishes all of its data and reduces everything itself
+        |   X   |       two-shot: everyone reduces its own chunk from all, then publishes the result
+        v /   \ v
+        2 <---> 3
+
+cost     one-shot: alpha + (P-1) n (beta + gamma)      two-shot: 2 alpha + 2(P-1)/P n beta + (P-1)/P n gamma
+         The reduction is the left fold in rank order: the same bits for any size and any chunking.
+source   the direct exchange of MPI libraries for short data; the one- and two-shot kernels of GPU inference engines
+"""
+
+from __future__ import annotations
+
+from ..schedule import Program, algorithm
+
+
+@algorithm("all_reduce", cost="α + (P-1) n (β + γ)")
+def one_shot(p: Program) -> None:
+    p.chunks(1)
+    p.send(p.chunk(0), to=p.others())
+    p.reduce(p.chunk(0), source=p.others())
+
+
+@algorithm("all_reduce", cost="2 α + 2(P-1)/P n β + (P-1)/P n γ")
+def two_shot(p: Program) -> None:
+    with p.phase("reduce-scatter"):
+        p.send(p.chunk(p.others()), to=p.others())
+        p.reduce(p.chunk(p.rank), source=p.others())
+        p.step()
+    with p.phase("all-gather"):
+        p.send(p.chunk(p.rank), to=p.others())
+        p.recv(p.chunk(p.others()), source=p.others())
+
+
+@algorithm("reduce_scatter", name="direct", cost="α + (P-1)/P n (β + γ)")
+def direct_reduce_scatter(p: Program) -> None:
+    p.send(p.chunk(p.others()), to=p.others())
+    p.reduce(p.chunk(p.rank), source=p.others())
+
+
+@algorithm("all_gather", name="direct", cost="α + (P-1)/P n β")
+def direct_all_gather(p: Program) -> None:
+    p.send(p.chunk(p.rank), to=p.others())
+    p.recv(p.chunk(p.others()), source=p.others())

@@ -1,0 +1,42 @@
+"""Rings: every rank talks to its right neighbour only.
+
+        0 --> 1 --> 2 --> 3
+        ^                 |          each step, every rank sends one chunk to the right
+        +-----------------+
+
+cost     reduce_scatter, all_gather: (P-1) alpha + (P-1)/P n beta      all_reduce: both, one after the other
+source   Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009
+"""
+
+from __future__ import annotations
+
+from ..schedule import Program, algorithm
+
+
+@algorithm("all_reduce", cost="2(P-1) α + 2(P-1)/P n β + (P-1)/P n γ")
+def ring(p: Program) -> None:
+    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    with p.phase("reduce-scatter"):
+        for step in p.steps(p.size - 1):
+            p.send(p.chunk((p.rank - step) % p.size), to=right)
+            p.reduce(p.chunk((p.rank - step - 1) % p.size), source=left)
+    with p.phase("all-gather"):
+        for step in p.steps(p.size - 1):
+            p.send(p.chunk((p.rank + 1 - step) % p.size), to=right)
+            p.recv(p.chunk((p.rank - step) % p.size), source=left)
+
+
+@algorithm("reduce_scatter", name="ring", cost="(P-1) α + (P-1)/P n (β + γ)")
+def ring_reduce_scatter(p: Program) -> None:
+    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    for step in p.steps(p.size - 1):
+        p.send(p.chunk((p.rank - step - 1) % p.size), to=right)
+        p.reduce(p.chunk((p.rank - step - 2) % p.size), source=left)
+
+
+@algorithm("all_gather", name="ring", cost="(P-1) α + (P-1)/P n β")
+def ring_all_gather(p: Program) -> None:
+    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    for step in p.steps(p.size - 1):
+        p.send(p.chunk((p.rank - step) % p.size), to=right)
+        p.recv(p.chunk((p.rank - step - 1) % p.size), source=left)

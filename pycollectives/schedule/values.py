@@ -1,0 +1,134 @@
+"""Values of the schedule language: arrays over ranks, NULL, and values that wait for a symbolic step.
+
+Every value an author handles is an int (the same for all ranks), an int64 array of shape (ranks,) or
+(ranks, peers), a `Maybe` (such an array in which some ranks have nothing), or a `Deferred` (an expression
+over the step of a symbolic loop, evaluated once per step).  NumPy's operators work on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+
+class _Null:
+    """The type of `NULL`: no rank, no peer. An operation whose peer is NULL vanishes."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+    def __bool__(self) -> bool:
+        raise TypeError("NULL has no truth value; use select(condition, a, b)")
+
+
+NULL = _Null()
+
+
+class Maybe(NDArrayOperatorsMixin):
+    """An int64 (or bool) array in which some entries are NULL. Arithmetic keeps NULL."""
+
+    def __init__(self, value: Any, present: Any) -> None:
+        value, present = np.broadcast_arrays(np.asarray(value), np.asarray(present, dtype=bool))
+        self.present = present
+        self.value = np.where(present, value, np.zeros((), value.dtype))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs or any(isinstance(x, Deferred) for x in inputs):
+            return NotImplemented
+        present: Any = True
+        for x in inputs:
+            if isinstance(x, Maybe):
+                present = present & x.present
+        return Maybe(ufunc(*(x.value if isinstance(x, Maybe) else x for x in inputs)), present)
+
+    def __repr__(self) -> str:
+        shown = np.where(self.present, self.value.astype(object), NULL)
+        return f"Maybe({shown.tolist()})"
+
+
+class Deferred(NDArrayOperatorsMixin):
+    """An expression that depends on the step of a symbolic loop."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.function, self.args = function, args
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return NotImplemented if method != "__call__" or kwargs else Deferred(ufunc, *inputs)
+
+    def _concrete(self, *_: Any) -> int:
+        raise TypeError("a symbolic step has no single value: use NumPy functions and select, or p.steps(n, unroll=True)")
+
+    __int__ = __index__ = _concrete
+    __bool__ = _concrete  # type: ignore[assignment]
+
+    def resolve(self, env: Mapping[Symbol, int]) -> Any:
+        return self.function(*(resolve(x, env) for x in self.args))
+
+
+class Symbol(Deferred):
+    """The step of one symbolic loop."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+
+    def resolve(self, env: Mapping[Symbol, int]) -> Any:
+        return env[self]
+
+    __hash__ = object.__hash__
+
+
+Value: TypeAlias = "int | np.ndarray[Any, Any] | Maybe | Deferred | _Null | np.integer[Any]"
+
+
+def resolve(x: Any, env: Mapping[Symbol, int]) -> Any:
+    """`x` with every symbolic step replaced by its value in `env`."""
+    return x.resolve(env) if isinstance(x, Deferred) else x
+
+
+def present_mask(x: Any) -> Any:
+    """Where `x` is not NULL (a bool or a bool array)."""
+    return x.present if isinstance(x, Maybe) else not isinstance(x, _Null)
+
+
+def plain(x: Any) -> Any:
+    """The numbers of `x`; NULL entries read 0."""
+    return x.value if isinstance(x, Maybe) else np.int64(0) if isinstance(x, _Null) else x
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where `condition` holds, else `b`; either may be NULL. A condition that is NULL counts as false."""
+    if any(isinstance(x, Deferred) for x in (condition, a, b)):
+        return Deferred(select, condition, a, b)
+    chosen = np.asarray(plain(condition), dtype=bool) & present_mask(condition)
+    present = np.where(chosen, present_mask(a), present_mask(b))
+    value = np.where(chosen, plain(a), plain(b))
+    return value if np.all(present) else Maybe(value, present)
+
+
+def columns(*values: Any) -> Any:
+    """Peers side by side: values of shape (ranks,) joined into one of shape (ranks, len(values))."""
+    if any(isinstance(x, Deferred) for x in values):
+        return Deferred(columns, *values)
+    present = np.stack(np.broadcast_arrays(*(np.asarray(present_mask(x)) for x in values)), axis=-1)
+    value = np.stack(np.broadcast_arrays(*(np.asarray(plain(x)) for x in values)), axis=-1)
+    present, value = np.broadcast_arrays(present, value)
+    return value if np.all(present) else Maybe(value, present)
+
+
+def rows(x: Any, ranks: int) -> list[list[int | None]]:
+    """`x` as one list of entries per rank; None where it is NULL. Scalars and columns broadcast."""
+    value, present = np.broadcast_arrays(np.asarray(plain(x)), np.asarray(present_mask(x)))
+    if value.ndim > 2:
+        raise ValueError(f"a value of the schedule language has at most two axes (ranks, peers), not shape {value.shape}")
+    if value.ndim < 2:
+        value, present = value.reshape(-1, 1), present.reshape(-1, 1)
+    if value.shape[0] not in (1, ranks):
+        raise ValueError(f"a value has {value.shape[0]} rows where {ranks} ranks are evaluated")
+    value = np.broadcast_to(value, (ranks, value.shape[1]))
+    present = np.broadcast_to(present, value.shape)
+    if present.all():
+        return value.tolist()  # type: ignore[no-any-return]
+    return [[v if q else None for v, q in zip(vs, qs, strict=True)] for vs, qs in zip(value.tolist(), present.tolist(), strict=True)]
