@@ -1,16 +1,22 @@
-"""The errors of pycollectives: one family, each also the standard exception that callers expect."""
+"""The one family of errors that the library raises."""
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class CollectiveError(Exception):
-    """Base of all errors of the library.
+    """Base of every error of the library.
 
-    Attributes (None where they do not apply): `rank` that raised, `peer` concerned, `collective`, `sequence` number of the
-    call, `algorithm`, `step`.
+    ``str(error)`` is the message alone; what is known about the place of the failure is in the attributes
+    ``rank`` (who raises), ``peer`` (the rank at fault), ``collective``, ``sequence`` (number of the call on
+    its communicator), ``algorithm`` and ``step``, each None where unknown. Every member pickles.
     """
+
+    rank: int | None
+    peer: int | None
+    collective: str | None
+    sequence: int | None
+    algorithm: str | None
+    step: int | None
 
     def __init__(
         self,
@@ -24,61 +30,52 @@ class CollectiveError(Exception):
         step: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.rank, self.peer, self.collective = rank, peer, collective
-        self.sequence, self.algorithm, self.step = sequence, algorithm, step
+        self.rank = rank
+        self.peer = peer
+        self.collective = collective
+        self.sequence = sequence
+        self.algorithm = algorithm
+        self.step = step
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args[0] if self.args else "", dict(self.__dict__))
-
-
-def _rebuild(kind: type[CollectiveError], message: str, attributes: dict[str, Any]) -> CollectiveError:
-    error = kind(message)
-    error.__dict__.update(attributes)
-    return error
-
 
 class InvalidArgumentError(CollectiveError, ValueError):
-    """An argument is wrong; nothing has moved."""
+    """An argument of a call is wrong; nothing has been transferred."""
 
 
 class UnsupportedError(CollectiveError, NotImplementedError):
-    """A combination that is not supported; the text names what would work."""
+    """A combination that is not offered; the message names what would work."""
 
 
 class MismatchError(CollectiveError):
-    """The ranks of a communicator called different things."""
+    """The ranks called different collectives, or the same one with different arguments."""
 
 
 class BootstrapError(CollectiveError):
-    """The ranks could not find each other."""
+    """The ranks of a job could not find, trust or answer each other."""
 
 
 class TransportError(CollectiveError, OSError):
-    """Memory or a connection between ranks failed."""
+    """Moving bytes between two ranks failed in the operating system or the network."""
 
 
 class PeerError(CollectiveError):
-    """A peer died, left or raised."""
+    """A rank that is needed has died or has left."""
 
 
 class CollectiveTimeoutError(CollectiveError, TimeoutError):
-    """A peer did not come in time."""
+    """A rank did not take part within the timeout."""
 
 
 class AbortedError(CollectiveError):
-    """The communicator was aborted."""
+    """The communicator was aborted, by this rank or by another one."""
 
 
 class DeviceError(CollectiveError):
-    """A device or its driver failed."""
+    """A device or its driver reported a failure."""
 
 
 class ScheduleError(CollectiveError):
-    """A schedule is wrong; `rank`, `step` and `chunk` say where."""
-
-    def __init__(self, message: str = "", *, chunk: int | None = None, **attributes: Any) -> None:
-        super().__init__(message, **attributes)
-        self.chunk = chunk
+    """A schedule is wrong: unmatched messages, a deadlock, a hazard, or a wrong result."""

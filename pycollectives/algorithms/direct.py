@@ -1,4 +1,4 @@
-"""Direct algorithms: every rank talks to every other at once.
+r"""Direct algorithms: every rank talks to every other at once.
 
         0 <---> 1
         ^ \   / ^       one-shot: everyone publishes all of its data and reduces everything itself
@@ -6,9 +6,10 @@
         v /   \ v
         2 <---> 3
 
-cost     one-shot: alpha + (P-1) n (beta + gamma)      two-shot: 2 alpha + 2(P-1)/P n beta + (P-1)/P n gamma
-         The reduction is the left fold in rank order: the same bits for any size and any chunking.
-source   the direct exchange of MPI libraries for short data; the one- and two-shot kernels of GPU inference engines
+cost     one-shot: alpha + (P-1) n (beta + gamma)
+         two-shot: 2 alpha + 2(P-1)/P n beta + (P-1)/P n gamma
+ order    the reduction is the left fold in rank order: the same bits for any size and any chunking.
+source   the direct exchange of MPI libraries for short data; the one- and two-shot kernels of GPU engines
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..schedule import Program, algorithm
 
 @algorithm("all_reduce", cost="α + (P-1) n (β + γ)")
 def one_shot(p: Program) -> None:
+    """Everyone publishes everything."""
     p.chunks(1)
     p.send(p.chunk(0), to=p.others())
     p.reduce(p.chunk(0), source=p.others())
@@ -25,6 +27,7 @@ def one_shot(p: Program) -> None:
 
 @algorithm("all_reduce", cost="2 α + 2(P-1)/P n β + (P-1)/P n γ")
 def two_shot(p: Program) -> None:
+    """Everyone reduces its own chunk, then publishes it."""
     with p.phase("reduce-scatter"):
         p.send(p.chunk(p.others()), to=p.others())
         p.reduce(p.chunk(p.rank), source=p.others())
@@ -36,11 +39,13 @@ def two_shot(p: Program) -> None:
 
 @algorithm("reduce_scatter", name="direct", cost="α + (P-1)/P n (β + γ)")
 def direct_reduce_scatter(p: Program) -> None:
+    """Everyone reduces its own chunk from all."""
     p.send(p.chunk(p.others()), to=p.others())
     p.reduce(p.chunk(p.rank), source=p.others())
 
 
 @algorithm("all_gather", name="direct", cost="α + (P-1)/P n β")
 def direct_all_gather(p: Program) -> None:
+    """Everyone publishes its own chunk."""
     p.send(p.chunk(p.rank), to=p.others())
     p.recv(p.chunk(p.others()), source=p.others())

@@ -16,6 +16,7 @@ from .tree import log2_ceil
 
 @algorithm("barrier", cost="⌈log₂P⌉ α")
 def dissemination(p: Program) -> None:
+    """After step k everyone has heard of the 2^(k+1) - 1 ranks to its left."""
     p.chunks(1)
     for step in p.steps(log2_ceil(p.size)):
         p.send(p.chunk(0), to=(p.rank + (1 << step)) % p.size)

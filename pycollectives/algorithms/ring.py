@@ -15,6 +15,7 @@ from ..schedule import Program, algorithm
 
 @algorithm("all_reduce", cost="2(P-1) α + 2(P-1)/P n β + (P-1)/P n γ")
 def ring(p: Program) -> None:
+    """Sums travel once around the ring, then the results do."""
     right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
     with p.phase("reduce-scatter"):
         for step in p.steps(p.size - 1):
@@ -28,6 +29,7 @@ def ring(p: Program) -> None:
 
 @algorithm("reduce_scatter", name="ring", cost="(P-1) α + (P-1)/P n (β + γ)")
 def ring_reduce_scatter(p: Program) -> None:
+    """The sum of chunk r starts at rank r + 1 and ends at rank r."""
     right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
     for step in p.steps(p.size - 1):
         p.send(p.chunk((p.rank - step - 1) % p.size), to=right)
@@ -36,6 +38,7 @@ def ring_reduce_scatter(p: Program) -> None:
 
 @algorithm("all_gather", name="ring", cost="(P-1) α + (P-1)/P n β")
 def ring_all_gather(p: Program) -> None:
+    """Everyone passes on what it received in the step before."""
     right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
     for step in p.steps(p.size - 1):
         p.send(p.chunk((p.rank - step) % p.size), to=right)

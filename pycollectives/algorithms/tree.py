@@ -1,4 +1,4 @@
-"""Trees: binomial, and NCCL's double binary tree.
+r"""Trees: binomial, and NCCL's double binary tree.
 
     binomial, 8 ranks         double binary tree, 8 ranks: two trees, each moves half of the data
          0                         0                                        7
@@ -9,8 +9,10 @@
     |                          / \   / \                                6  4 2  0
     7                         1   3 5   7
 
-cost     binomial: ceil(log2 P) (alpha + n beta)      double tree: 2 log2 P alpha + n beta per direction, pipelined
-source   NCCL, src/graph/trees.cc; Sanders, Speck and Traeff, "Two-tree algorithms", Parallel Computing 2009
+cost     binomial: ceil(log2 P) (alpha + n beta)
+         double tree: 2 log2 P alpha + n beta per direction, pipelined
+source   NCCL, src/graph/trees.cc; Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
+         broadcast, reduction and scan", Parallel Computing 2009
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def binary_tree(p: Program | View) -> tuple[Any, Any, Any]:
     parent = p.select(rank != 0, p.select(up >= n, rank ^ low, up))
     first = p.select(low > 1, rank - (low >> 1))
     second, width = rank + (low >> 1), low >> 1
-    for _ in range(log2_ceil(n)):  # a child beyond the last rank: the root of the next smaller subtree, if any
+    for _ in range(log2_ceil(n)):  # beyond the last rank: the root of the next smaller subtree, if any
         beyond = second >= n
         second, width = p.select(beyond, rank + (width >> 1), second), p.select(beyond, width >> 1, width)
     second = p.select((low > 1) & (width > 0) & (second < n), second)
@@ -41,7 +43,7 @@ def binary_tree(p: Program | View) -> tuple[Any, Any, Any]:
     return parent, p.select(rank == 0, top, first), p.select(rank == 0, NULL, second)
 
 
-def double_tree(p: Program) -> tuple[View, View]:
+def double_tree(p: Program | View) -> tuple[View, View]:
     """The two trees as views: tree 2 is the mirror image (even sizes) or shifted by one rank (odd sizes)."""
     n = p.size
     first = p.renumber(n, p.rank, lambda i: i)
@@ -52,6 +54,7 @@ def double_tree(p: Program) -> tuple[View, View]:
 
 @algorithm("all_reduce", cost="4 log₂P α + 2 n β + n γ, pipelined")
 def double_binary_tree(p: Program) -> None:
+    """Each tree reduces its half towards its root, which sends the result back down."""
     p.chunks(1)
     for c, tree in enumerate(double_tree(p)):
         parent, *children = binary_tree(tree)
@@ -65,30 +68,32 @@ def double_binary_tree(p: Program) -> None:
                 tree.send(p.chunk(0), to=p.peers(*children))
 
 
-
-
 @algorithm("broadcast", name="double_binary_tree", cost="2 log₂P α + n β, pipelined")
 def double_binary_tree_broadcast(p: Program) -> None:
+    """The root sends a half down each tree."""
     _rooted(p, reduce=False)
 
 
 @algorithm("reduce", name="double_binary_tree", cost="2 log₂P α + n (β + γ), pipelined")
 def double_binary_tree_reduce(p: Program) -> None:
+    """Each tree reduces its half towards the root."""
     _rooted(p, reduce=True)
 
 
 def _rooted(p: Program, *, reduce: bool) -> None:
-    """Both trees span the other ranks; the root is joined to the top of each, so it sends or receives each half once."""
+    """Both trees span the other ranks; the root is joined to the top of each and moves each half once."""
     n, root = p.size, p.root
     p.chunks(1)
     if n == 1:
         return
     place = (p.rank - root - 1) % n  # 0 .. n-2: the other ranks, n-1: the root
     others = p.renumber(n - 1, p.select(place < n - 1, place), lambda i: (i + root + 1) % n)
-    for c, tree in enumerate(double_tree(others)):  # type: ignore[arg-type]
+    for c, tree in enumerate(double_tree(others)):
         parent, *children = binary_tree(tree)
         above = p.select(tree.rank == 0, root, tree.real(parent))
-        below = p.peers(*(p.select(place == n - 1, top, tree.real(child)) for top, child in zip((tree.real(0), NULL), children, strict=True)))
+        first, second = (tree.real(child) for child in children)
+        at_root = place == n - 1
+        below = p.peers(p.select(at_root, tree.real(0), first), p.select(at_root, NULL, second))
         with p.channel(c):
             if reduce:
                 p.reduce(p.chunk(0), source=below)
@@ -100,21 +105,23 @@ def _rooted(p: Program, *, reduce: bool) -> None:
 
 @algorithm("broadcast", name="binomial", cost="⌈log₂P⌉ (α + n β)")
 def binomial_broadcast(p: Program) -> None:
+    """In every step twice as many ranks have the data."""
     p.chunks(1)
     tree = p.renumber(p.size, (p.rank - p.root) % p.size, lambda i: (i + p.root) % p.size)
     for step in p.steps(log2_ceil(p.size)):
         width = 1 << (log2_ceil(p.size) - 1 - step)
-        place = tree.rank % (2 * width)
+        place, above = tree.rank % (2 * width), tree.rank + width
         tree.recv(p.chunk(0), source=p.select(place == width, tree.rank - width))
-        tree.send(p.chunk(0), to=p.select((place == 0) & (tree.rank + width < p.size), tree.rank + width))
+        tree.send(p.chunk(0), to=p.select((place == 0) & (above < p.size), above))
 
 
 @algorithm("reduce", name="binomial", cost="⌈log₂P⌉ (α + n (β + γ))")
 def binomial_reduce(p: Program) -> None:
+    """In every step half of the ranks pass on their sum and are done."""
     p.chunks(1)
     tree = p.renumber(p.size, (p.rank - p.root) % p.size, lambda i: (i + p.root) % p.size)
     for step in p.steps(log2_ceil(p.size)):
         width = 1 << step
-        place = tree.rank % (2 * width)
-        tree.reduce(p.chunk(0), source=p.select((place == 0) & (tree.rank + width < p.size), tree.rank + width))
+        place, above = tree.rank % (2 * width), tree.rank + width
+        tree.reduce(p.chunk(0), source=p.select((place == 0) & (above < p.size), above))
         tree.send(p.chunk(0), to=p.select(place == width, tree.rank - width))

@@ -1,10 +1,11 @@
-"""The schedule language, its verifier and its lowering. An algorithm is a schedule; everything else reads schedules."""
+"""The schedule language, its verifier and its lowering: algorithms are schedules, all else reads them."""
 
 from .collectives import COLLECTIVES, Collective
-from .program import Program, View
+from .program import Program
 from .registry import ALGORITHMS, Algorithm, algorithm, find, names
 from .schedule import Chunks, Operation, Schedule
 from .values import NULL
+from .views import View
 
 __all__ = [
     "ALGORITHMS",

@@ -29,9 +29,10 @@ class Collective:
     reduces: bool
     rooted: bool = False
     repeats: bool = False  # a contribution may count more than once (barrier)
+    needs_all: bool = True  # whoever has an output needs every rank for it
 
     def input_chunks(self, rank: int, size: int, root: int, nchunks: int) -> range:
-        """The chunks of the working vector that `rank`'s input holds; its first input element is the first of these."""
+        """The chunks of the working vector that the input of `rank` holds, from its first element on."""
         return held(self.input, rank, size, root, nchunks)
 
     def output_chunks(self, rank: int, size: int, root: int, nchunks: int) -> range:
@@ -47,6 +48,7 @@ class Collective:
 
 
 def held(where: Held, rank: int, size: int, root: int, nchunks: int) -> range:
+    """The chunks of a buffer that holds `where` of the working vector."""
     if where == "all" or (where == "root" and rank == root):
         return range(nchunks)
     if where == "block":
@@ -62,8 +64,7 @@ COLLECTIVES: dict[str, Collective] = {
         Collective("reduce", "all", "root", reduces=True, rooted=True),
         Collective("reduce_scatter", "all", "block", reduces=True),
         Collective("all_gather", "block", "all", reduces=False),
-        Collective("broadcast", "root", "all", reduces=False, rooted=True),
+        Collective("broadcast", "root", "all", reduces=False, rooted=True, needs_all=False),
         Collective("barrier", "all", "none", reduces=True, repeats=True),
     )
 }
-

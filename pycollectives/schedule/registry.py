@@ -21,7 +21,8 @@ Author = Callable[[Any], None]
 class Algorithm:
     """A named schedule of one collective; call `schedule` to evaluate it.
 
-    `cost` is its alpha-beta-gamma cost as a formula for people; `builtin` says that the project's own tests have verified it.
+    `cost` is its alpha-beta-gamma cost as a formula for people; `builtin` says that the project's own
+    tests have verified it.
     """
 
     collective: str
@@ -34,12 +35,17 @@ class Algorithm:
         self, size: int, ranks: Sequence[int] | None = None, root: int = 0, *, symbolic: bool = False
     ) -> Schedule:
         """The schedule for `size` ranks, evaluated for `ranks` (default: all)."""
-        ranks = np.arange(size) if ranks is None else np.asarray(ranks)
-        program = Program(size, ranks, root, symbolic=symbolic)
+        program = Program(size, np.arange(size) if ranks is None else ranks, root, symbolic=symbolic)
         try:
             self.author(program)
         except (TypeError, ValueError, IndexError) as error:
-            raise ScheduleError(f"{self.collective} by {self.name!r}: {error}", collective=self.collective, algorithm=self.name) from error
+            hint = (
+                "; there is no branch on the rank: use select"
+                if "truth value of an array" in str(error)
+                else ""
+            )
+            text = f"{self.collective} by {self.name!r}: {error}{hint}"
+            raise ScheduleError(text, collective=self.collective, algorithm=self.name) from error
         return Schedule(self.collective, self.name, program)
 
     def __call__(self, program: Program) -> None:
@@ -53,8 +59,8 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 def algorithm(collective: str, *, name: str | None = None, cost: str = "") -> Callable[[Author], Algorithm]:
     """Register a schedule for `collective` under `name` (default: the function's).
 
-    Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its first use there
-    (those of the project itself: by its tests). Registering a name again replaces it.
+    Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
+    first use there (those of the project itself: by its tests). Registering a name again replaces it.
     """
     if collective not in COLLECTIVES:
         raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ScheduleError
 from .program import ChunkSet, Kind, Loop, Op, Program, Space
-from .values import NULL, columns, plain, present_mask, resolve, rows
+from .values import NULL, columns, plain, resolve, rows
+
+NAMES: dict[Space, str] = {"data": "", "input": "input ", "output": "output ", "scratch": "scratch "}
 
 
 @dataclass(frozen=True)
@@ -20,14 +23,22 @@ class Chunks:
     index: tuple[int, ...]
     like: tuple[int, ...] = ()
 
+    @property
+    def contents(self) -> tuple[int, ...]:
+        """The data chunk whose contributions each of these may hold."""
+        return self.like if self.space == "scratch" else self.index
+
     def __str__(self) -> str:
-        name = {"data": "chunk", "input": "input chunk", "output": "output chunk", "scratch": "scratch chunk"}[self.space]
-        return f"{name} {self.index[0]}" if len(self.index) == 1 else f"{name}s {list(self.index)}"
+        several = len(self.index) != 1
+        return f"{NAMES[self.space]}chunk{'s' * several} {list(self.index) if several else self.index[0]}"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of one rank. `parts` pairs each peer with the chunks of its message (a local operation: one part, peer None)."""
+    """One operation of one rank.
+
+    `parts` pairs each peer with the chunks of its message (a local operation: one part, peer None).
+    """
 
     kind: Kind
     parts: tuple[tuple[int | None, Chunks], ...]
@@ -40,6 +51,19 @@ class Operation:
     @property
     def peers(self) -> tuple[int, ...]:
         return tuple(peer for peer, _ in self.parts if peer is not None)
+
+    def __str__(self) -> str:
+        if self.into is not None:
+            return f"{self.kind} {self.parts[0][1]} into {self.into}"
+        word = "to" if self.kind == "send" else "from"
+        groups: dict[Chunks, list[str]] = {}
+        for peer, chunks in self.parts:
+            groups.setdefault(chunks, []).append(str(peer))
+        shown = [
+            f"{chunks} {word} {', '.join(peers[:8] + ['...'][: len(peers) > 8])}"
+            for chunks, peers in groups.items()
+        ]
+        return f"{self.kind} {'; '.join(shown[:4] + ['...'][: len(shown) > 4])}"
 
 
 @dataclass
@@ -71,7 +95,7 @@ class Schedule:
         return [int(r) for r in self.program.rank]
 
     def unrolled(self) -> Iterator[Op]:
-        """The operations in program order with symbolic loops expanded; what does not depend on the step is kept as it is."""
+        """The operations in program order, loops expanded; what does not depend on the step is kept as is."""
         for node in self.program.nodes:
             if isinstance(node, Loop):
                 for i in range(node.count):
@@ -89,65 +113,80 @@ class Schedule:
                 yield node
 
     def operations(self) -> dict[int, list[Operation]]:
-        """The concrete operations of every evaluated rank, in program order; those without peer or chunks have vanished."""
-        ranks = self.ranks
-        result: dict[int, list[Operation]] = {r: [] for r in ranks}
-        for op in self.unrolled():
-            if op.kind in ("copy", "combine"):
-                assert op.into is not None
-                when = rows(op.when, len(ranks))
-                source, target = self._concrete(op.chunk, 1), self._concrete(op.into, 1)
-                for i, rank in enumerate(ranks):
-                    if when[i][0] and source[i][0].index:
-                        parts = ((None, source[i][0]),)
-                        result[rank].append(Operation(op.kind, parts, target[i][0], int(op.step), op.phase, op.channel))
-                continue
-            peers = rows(op.peers if op.peers is not NULL else columns(NULL), len(ranks))
-            chunks = self._concrete(op.chunk, len(peers[0]))
-            for i, rank in enumerate(ranks):
-                found = tuple((q, c) for q, c in zip(peers[i], chunks[i], strict=True) if q is not None and c.index)
-                if found:
-                    result[rank].append(Operation(op.kind, found, None, int(op.step), op.phase, op.channel, op.via_switch))
+        """The concrete operations of every evaluated rank, in program order.
+
+        Operations without peer or chunks have vanished. Raises ScheduleError where a value cannot be read as
+        ranks or chunks.
+        """
+        result: dict[int, list[Operation]] = {r: [] for r in self.ranks}
+        try:
+            for op in self.unrolled():
+                self._append(op, result)
+        except (ValueError, IndexError) as error:
+            text = f"{self.collective} by {self.algorithm!r}: {error}"
+            raise ScheduleError(text, collective=self.collective, algorithm=self.algorithm) from error
         return result
+
+    def _append(self, op: Op, result: dict[int, list[Operation]]) -> None:
+        labels = (int(op.step), op.phase, op.channel)
+        if op.into is not None:
+            when = rows(op.when, len(result))
+            source, target = self._concrete(op.chunk, 1), self._concrete(op.into, 1)
+            for mine, (go, *_), (read, *_), (written, *_) in zip(
+                result.values(), when, source, target, strict=True
+            ):
+                if go and read.index and written.index:
+                    mine.append(Operation(op.kind, ((None, read),), written, *labels))
+            return
+        peers = rows(op.peers if op.peers is not NULL else columns(NULL), len(result))
+        chunks = self._concrete(op.chunk, len(peers[0]))
+        for mine, named, sets in zip(result.values(), peers, chunks, strict=True):
+            pairs = zip(named, sets, strict=True)
+            parts = tuple((q, c) for q, c in pairs if q is not None and c.index)
+            if parts:
+                mine.append(Operation(op.kind, parts, None, *labels, op.via_switch))
 
     def _concrete(self, chunks: ChunkSet, npeers: int) -> list[list[Chunks]]:
         """The chunk indices for every evaluated rank and peer."""
         n, ranks = self.nchunks, len(self.program.rank)
-        wraps = chunks.space != "scratch"
         if chunks.which is not None:
             which = chunks.which
-            table = rows(which if np.ndim(plain(which)) == 2 else _as_row(which), ranks)
-            return [[Chunks(chunks.space, tuple(i % n if wraps else i for i in row if i is not None))] * npeers for row in table]
+            table = rows(which if np.ndim(plain(which)) == 2 else which[None, :], ranks)
+            return [
+                [Chunks(chunks.space, tuple(i % n for i in row if i is not None))] * npeers for row in table
+            ]
 
-        def spread(x: Any) -> list[list[int]]:
+        def spread(x: Any) -> list[list[int | None]]:
             table = rows(x, ranks)
-            return [[0 if v is None else v for v in (row * npeers if len(row) == 1 else row)] for row in table]
+            if len(table[0]) not in (1, npeers):
+                raise ValueError(f"chunks for {len(table[0])} peers in an operation with {npeers}")
+            return [row * npeers if len(row) == 1 else row for row in table]
 
         first, count, stride = spread(chunks.first), spread(chunks.count), spread(chunks.stride)
-        like = None if chunks.like is None else spread(chunks.like)
-        out: list[list[Chunks]] = []
-        for i in range(ranks):
-            row = []
-            for k in range(npeers):
-                f, c, s = first[i][k], count[i][k], stride[i][k]
-                if s:
-                    index = tuple(b + j for b in range(f, n, s) for j in range(c) if b + j < n)
-                else:
-                    index = tuple((f + j) % n if wraps else f + j for j in range(c))
-                if wraps:
-                    row.append(Chunks(chunks.space, index))
-                else:
-                    base = f if like is None else like[i][k]
-                    row.append(Chunks(chunks.space, index, tuple((base + j) % n for j in range(c))))
-            out.append(row)
-        return out
+        like = first if chunks.like is None else spread(chunks.like)
+        lines = (zip(*line, strict=True) for line in zip(first, count, stride, like, strict=True))
+        return [[self._run(chunks.space, *entry) for entry in line] for line in lines]
 
-
-def _as_row(which: Any) -> Any:
-    value, present = np.atleast_1d(plain(which)), np.atleast_1d(present_mask(which))
-    return columns(*(value[i] if bool(np.broadcast_to(present, value.shape)[i]) else NULL for i in range(value.size)))
+    def _run(
+        self, space: Space, first: int | None, count: int | None, stride: int | None, like: int | None
+    ) -> Chunks:
+        if first is None or count is None or stride is None:
+            return Chunks(space, ())
+        if count < 0 or stride < 0:
+            raise ValueError(f"a set of {count} chunks with stride {stride}")
+        n = self.nchunks
+        if stride:
+            return Chunks(
+                space, tuple(b + j for b in range(first, n, stride) for j in range(count) if b + j < n)
+            )
+        if space == "scratch":
+            base = first if like is None else like
+            return Chunks(
+                space, tuple(range(first, first + count)), tuple((base + j) % n for j in range(count))
+            )
+        return Chunks(space, tuple((first + j) % n for j in range(count)))
 
 
 def _resolve_chunks(chunks: ChunkSet, env: Any) -> ChunkSet:
-    fields = {name: resolve(getattr(chunks, name), env) for name in ("first", "count", "stride", "which", "like")}
-    return ChunkSet(chunks.space, **fields)
+    names = ("first", "count", "stride", "which", "like")
+    return ChunkSet(chunks.space, **{name: resolve(getattr(chunks, name), env) for name in names})

@@ -7,21 +7,29 @@ over the step of a symbolic loop, evaluated once per step).  NumPy's operators w
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
-class _Null:
-    """The type of `NULL`: no rank, no peer. An operation whose peer is NULL vanishes."""
+class _Null(NDArrayOperatorsMixin):
+    """The type of `NULL`: no rank, no peer, no chunk. Arithmetic keeps NULL; test for it with `is`."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs or any(isinstance(x, (Maybe, Deferred)) for x in inputs):
+            return NotImplemented
+        return self
 
     def __repr__(self) -> str:
         return "NULL"
 
     def __bool__(self) -> bool:
         raise TypeError("NULL has no truth value; use select(condition, a, b)")
+
+    __hash__ = object.__hash__
 
 
 NULL = _Null()
@@ -38,15 +46,23 @@ class Maybe(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs or any(isinstance(x, Deferred) for x in inputs):
             return NotImplemented
+        if any(x is NULL for x in inputs):
+            return NULL
         present: Any = True
         for x in inputs:
             if isinstance(x, Maybe):
                 present = present & x.present
         return Maybe(ufunc(*(x.value if isinstance(x, Maybe) else x for x in inputs)), present)
 
+    def __getitem__(self, key: Any) -> Maybe:
+        return Maybe(self.value[key], self.present[key])
+
+    def __bool__(self) -> bool:
+        raise TypeError("there is no branch on the rank: use select(condition, a, b)")
+
     def __repr__(self) -> str:
-        shown = np.where(self.present, self.value.astype(object), NULL)
-        return f"Maybe({shown.tolist()})"
+        shown = np.where(self.present, self.value.astype(object), np.array(None))
+        return f"Maybe({shown.tolist()})".replace("None", "NULL")
 
 
 class Deferred(NDArrayOperatorsMixin):
@@ -58,11 +74,16 @@ class Deferred(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return NotImplemented if method != "__call__" or kwargs else Deferred(ufunc, *inputs)
 
-    def _concrete(self, *_: Any) -> int:
-        raise TypeError("a symbolic step has no single value: use NumPy functions and select, or p.steps(n, unroll=True)")
+    def __getitem__(self, key: Any) -> Deferred:
+        return Deferred(operator.getitem, self, key)
 
-    __int__ = __index__ = _concrete
-    __bool__ = _concrete  # type: ignore[assignment]
+    def _concrete(self, *_: Any) -> int:
+        raise TypeError(
+            "a symbolic step has no single value: use operators and select, or p.steps(n, unroll=True)"
+        )
+
+    __int__ = __index__ = __iter__ = _concrete
+    __bool__ = _concrete
 
     def resolve(self, env: Mapping[Symbol, int]) -> Any:
         return self.function(*(resolve(x, env) for x in self.args))
@@ -78,9 +99,6 @@ class Symbol(Deferred):
         return env[self]
 
     __hash__ = object.__hash__
-
-
-Value: TypeAlias = "int | np.ndarray[Any, Any] | Maybe | Deferred | _Null | np.integer[Any]"
 
 
 def resolve(x: Any, env: Mapping[Symbol, int]) -> Any:
@@ -99,13 +117,23 @@ def plain(x: Any) -> Any:
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where `condition` holds, else `b`; either may be NULL. A condition that is NULL counts as false."""
+    """`a` where `condition` holds, else `b`; either may be NULL. A condition that is NULL counts as false.
+
+    A value of shape (ranks,) beside one of shape (ranks, peers) counts for all peers of its rank.
+    """
     if any(isinstance(x, Deferred) for x in (condition, a, b)):
         return Deferred(select, condition, a, b)
+    condition, a, b = _aligned(condition, a, b)
     chosen = np.asarray(plain(condition), dtype=bool) & present_mask(condition)
     present = np.where(chosen, present_mask(a), present_mask(b))
     value = np.where(chosen, plain(a), plain(b))
     return value if np.all(present) else Maybe(value, present)
+
+
+def _aligned(*values: Any) -> tuple[Any, ...]:
+    if all(np.ndim(plain(x)) < 2 for x in values):
+        return values
+    return tuple(x[:, None] if np.ndim(plain(x)) == 1 else x for x in values)
 
 
 def columns(*values: Any) -> Any:
@@ -119,16 +147,25 @@ def columns(*values: Any) -> Any:
 
 
 def rows(x: Any, ranks: int) -> list[list[int | None]]:
-    """`x` as one list of entries per rank; None where it is NULL. Scalars and columns broadcast."""
+    """`x` as one list of entries per rank; None where it is NULL. Scalars and columns broadcast.
+
+    Raises ValueError for entries that are not integers and for shapes other than (ranks,) and (ranks, n).
+    """
     value, present = np.broadcast_arrays(np.asarray(plain(x)), np.asarray(present_mask(x)))
+    if value.dtype.kind not in "biu":
+        raise ValueError(f"{x!r} is not made of integers: divide with //, choose with select")
     if value.ndim > 2:
-        raise ValueError(f"a value of the schedule language has at most two axes (ranks, peers), not shape {value.shape}")
+        raise ValueError(f"a value has at most two axes (ranks, peers), not the shape {value.shape}")
     if value.ndim < 2:
         value, present = value.reshape(-1, 1), present.reshape(-1, 1)
     if value.shape[0] not in (1, ranks):
         raise ValueError(f"a value has {value.shape[0]} rows where {ranks} ranks are evaluated")
     value = np.broadcast_to(value, (ranks, value.shape[1]))
-    present = np.broadcast_to(present, value.shape)
+    numbers: list[list[int | None]] = value.tolist()
     if present.all():
-        return value.tolist()  # type: ignore[no-any-return]
-    return [[v if q else None for v, q in zip(vs, qs, strict=True)] for vs, qs in zip(value.tolist(), present.tolist(), strict=True)]
+        return numbers
+    masks = np.broadcast_to(present, value.shape).tolist()
+    return [
+        [n if there else None for n, there in zip(*pair, strict=True)]
+        for pair in zip(numbers, masks, strict=True)
+    ]

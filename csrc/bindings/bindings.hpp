@@ -1,0 +1,16 @@
+// The parts of the extension `_core`, one file each.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace pc {
+
+class Communicator;
+
+void bind_reduce(pybind11::module_& module);
+void bind_errors(pybind11::module_& module);
+void bind_memory(pybind11::module_& module);
+void bind_plan(pybind11::module_& module);
+void bind_communicator(pybind11::module_& module);
+
+}  // namespace pc

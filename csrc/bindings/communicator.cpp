@@ -1,0 +1,146 @@
+// The communicator's native end. Addresses and sizes have been checked by the caller (pycollectives/communicator.py).
+#include "shm/communicator.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.hpp"
+#include "bindings/site.hpp"
+#include "core/verbs.hpp"
+
+namespace py = pybind11;
+
+namespace pc {
+namespace {
+
+// Runs pending signal handlers; true if one raised. The exception stays set in this thread.
+bool interrupted() {
+  const py::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+struct Handle : Communicator {
+  using Communicator::Communicator;
+  Sites sites;
+};
+
+const std::byte* constant(uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
+std::byte* writable(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+
+uint64_t nanoseconds(double seconds) {
+  return seconds >= 1e9 ? ~uint64_t{0} / 2 : static_cast<uint64_t>(std::max(0.0, seconds) * 1e9);
+}
+
+void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+  const Site site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, nullptr};
+  const py::gil_scoped_release release;
+  self.run(call);
+}
+
+py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+  std::vector<TraceEvent> events;
+  const Site site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, &events};
+  {
+    const py::gil_scoped_release release;
+    self.run(call);
+  }
+  py::list result;
+  for (const TraceEvent& event : events)
+    result.append(py::make_tuple(event.channel, event.slice, event.instruction, event.step, event.ns,
+                                 py::bytes(reinterpret_cast<const char*>(event.state.data()), event.state.size())));
+  return result;
+}
+
+std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+  const Site site = self.sites.here();
+  return self.submit(prepared, constant(in), writable(out), nanoseconds(timeout), site.code, site.instruction);
+}
+
+void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
+  const py::gil_scoped_release release;
+  self.wait(job, nanoseconds(timeout), true);
+}
+
+const char* state_name(CallState state) {
+  switch (state) {
+    case CallState::none: return "none";
+    case CallState::running: return "running";
+    case CallState::done: return "done";
+    case CallState::failed: return "failed";
+  }
+  return "?";
+}
+
+// The flight recorder of one rank, oldest call first.
+py::list records(Handle& self, int rank) {
+  if (rank < 0 || rank >= self.group().size()) throw Error(ErrorKind::invalid_argument, "no such rank: " + std::to_string(rank));
+  std::vector<const Record*> found;
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    const Record& record = self.group().record(rank, i);
+    if (record.sequence.load(std::memory_order_acquire)) found.push_back(&record);
+  }
+  std::sort(found.begin(), found.end(), [](const Record* a, const Record* b) { return a->sequence.load() < b->sequence.load(); });
+  py::list result;
+  for (const Record* record : found) {
+    py::dict entry;
+    entry["sequence"] = record->sequence.load();
+    entry["collective"] = verb_name(record->verb);
+    entry["call"] = describe_call(*record);
+    entry["count"] = record->count;
+    entry["root"] = record->root;
+    entry["algorithm"] = record->algorithm;
+    entry["state"] = state_name(record->state.load());
+    entry["started_ns"] = record->started;
+    entry["ended_ns"] = record->ended;
+    if (rank == self.group().rank()) entry["site"] = resolve_site(*record);
+    result.append(entry);
+  }
+  return result;
+}
+
+void add_region(Handle& self, uint32_t id, const std::vector<uintptr_t>& bases, size_t bytes) {
+  Region region{id, {}, bytes};
+  for (uintptr_t base : bases) region.base.push_back(writable(base));
+  const py::gil_scoped_release release;
+  self.add_region(std::move(region));
+}
+
+}  // namespace
+
+void bind_communicator(py::module_& module) {
+  register_membarrier();
+  install_site_resolver();
+  Executor::set_interrupt(&interrupted);
+  module.attr("VERBS") = std::vector<std::string>(kVerbs.begin(), kVerbs.end());
+  module.attr("OP_NAMES") = std::vector<std::string>(kOpNames.begin(), kOpNames.end());
+
+  py::class_<Job, std::shared_ptr<Job>>(module, "Job", "A call that was issued asynchronously.")
+      .def_property_readonly("done", [](const Job& job) { return job.done.load(std::memory_order_acquire); });
+
+  py::class_<Handle>(module, "Communicator", "One rank's end of a communicator over shared memory.")
+      .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields) {
+             return std::make_unique<Handle>(rank, size, pool_bytes, Patience{spins, yields, register_membarrier()});
+           }),
+           py::arg("rank"), py::arg("size"), py::arg("pool_bytes"), py::arg("spins"), py::arg("yields"))
+      .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
+      .def_property_readonly("pool_bytes", &Communicator::pool_bytes)
+      .def("attach", [](Handle& self, int peer, int fd, int pid) { self.group().attach(peer, fd, pid); })
+      .def("close_fd", [](Handle& self) { self.group().close_fd(); })
+      .def("run", &run, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("wait", &wait, py::arg("job"), py::arg("timeout"))
+      .def("reserve", [](Handle& self, const std::shared_ptr<Prepared>& prepared) {
+             const py::gil_scoped_release release;
+             self.reserve(*prepared);
+           })
+      .def("add_region", &add_region, py::arg("id"), py::arg("bases"), py::arg("nbytes"))
+      .def("remove_region", &Communicator::remove_region, py::call_guard<py::gil_scoped_release>())
+      .def("records", &records, py::arg("rank"))
+      .def_property("sequence", &Communicator::sequence, &Communicator::set_sequence)
+      .def("abort", &Communicator::abort)
+      .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace pc

@@ -1,0 +1,52 @@
+// pc::Error becomes the matching class of pycollectives.errors.
+#include "core/error.hpp"
+
+#include "bindings/bindings.hpp"
+#include "core/verbs.hpp"
+
+namespace py = pybind11;
+
+namespace pc {
+namespace {
+
+const char* class_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::invalid_argument: return "InvalidArgumentError";
+    case ErrorKind::unsupported: return "UnsupportedError";
+    case ErrorKind::mismatch: return "MismatchError";
+    case ErrorKind::bootstrap: return "BootstrapError";
+    case ErrorKind::transport: return "TransportError";
+    case ErrorKind::peer: return "PeerError";
+    case ErrorKind::timeout: return "CollectiveTimeoutError";
+    case ErrorKind::aborted: return "AbortedError";
+    case ErrorKind::schedule: return "ScheduleError";
+    case ErrorKind::interrupted: return "AbortedError";
+  }
+  return "CollectiveError";
+}
+
+void raise(const Error& error) {
+  if (error.kind() == ErrorKind::interrupted && PyErr_Occurred()) return;  // KeyboardInterrupt is already set
+  const py::object type = py::module_::import("pycollectives.errors").attr(class_name(error.kind()));
+  py::dict attributes;
+  if (error.peer() >= 0) attributes["peer"] = error.peer();
+  if (error.rank >= 0) attributes["rank"] = error.rank;
+  if (error.verb >= 0) attributes["collective"] = verb_name(static_cast<uint16_t>(error.verb));
+  if (error.sequence) attributes["sequence"] = error.sequence;
+  const py::object made = type(error.what(), **attributes);
+  PyErr_SetObject(type.ptr(), made.ptr());
+}
+
+}  // namespace
+
+void bind_errors(py::module_&) {
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      raise(error);
+    }
+  });
+}
+
+}  // namespace pc

@@ -1,0 +1,10 @@
+#include "bindings/bindings.hpp"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The native core of pycollectives: reduction kernels, plans, and shared memory.";
+  pc::bind_errors(module);
+  pc::bind_reduce(module);
+  pc::bind_memory(module);
+  pc::bind_plan(module);
+  pc::bind_communicator(module);
+}

@@ -1,0 +1,359 @@
+// The reduction kernels of one instruction set. A file that includes this has included the standard headers
+// (and <immintrin.h>) before it selected its target, defines PC_SIMD (the namespace) and PC_SIMD_BYTES (the
+// vector size), and PC_SIMD_F16C or PC_SIMD_MASKED where such instructions exist. Nothing here may
+// instantiate a function template of the standard library: the linker would share it with code that runs on
+// lesser machines.
+
+#include "reduce_codecs.hpp"
+#include "reduce_ops.hpp"
+
+namespace pc::PC_SIMD {
+namespace {
+
+constexpr size_t block_bytes = 8192;  // of accumulators; a block of these and of a few sources stays in L1
+constexpr size_t copy_block_bytes = 16384;
+constexpr int most_fan_in = 4;
+
+// Sources folded in registers. Two where widening costs more than a trip through L1 would save.
+template <class C>
+constexpr int fan_in = C::vectors > 2 ? 2 : most_fan_in;
+
+template <class C>
+constexpr size_t size_of(bool wide) {
+  return wide ? sizeof(typename C::Acc) : C::item;
+}
+
+PC_INLINE Source advance(const Source& source, size_t bytes) {
+  return {static_cast<const uint8_t*>(source.data) + bytes, source.wide};
+}
+
+PC_INLINE Sink advance(const Sink& sink, size_t bytes) {
+  return {static_cast<uint8_t*>(sink.data) + bytes, sink.wide};
+}
+
+// For the last elements: `bytes` of them, then zeros up to a whole number of vectors.
+PC_INLINE void copy_padded(uint8_t* to, size_t room, const uint8_t* from, size_t bytes) {
+#ifdef PC_SIMD_MASKED
+  for (size_t at = 0; at < room; at += 64) {
+    const size_t left = bytes > at ? bytes - at : 0;
+    const __mmask64 mask = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
+    _mm512_store_si512(to + at, _mm512_maskz_loadu_epi8(mask, from + (left ? at : 0)));
+  }
+#else
+  __builtin_memset(to, 0, room);
+  __builtin_memcpy(to, from, bytes);
+#endif
+}
+
+// From room that may be read up to a whole vector.
+PC_INLINE void copy_some(uint8_t* to, const uint8_t* from, size_t bytes) {
+#ifdef PC_SIMD_MASKED
+  for (size_t at = 0; at < bytes; at += 64) {
+    const size_t left = bytes - at;
+    const __mmask64 mask = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
+    _mm512_mask_storeu_epi8(to + at, mask, _mm512_load_si512(from + at));
+  }
+#else
+  __builtin_memcpy(to, from, bytes);
+#endif
+}
+
+using Fold = void (*)(const Source*, const Sink*, int, size_t, const Epilogue&);
+
+// The only place that knows about the elements after the last whole step: it pads them to one.
+template <class C>
+[[gnu::noinline]] void fold_rest(Fold fold, int nsources, const Source* sources, const Sink* sinks,
+                                 int nsinks, size_t done, size_t rest, const Epilogue& epilogue) {
+  constexpr size_t room = C::step * sizeof(typename C::Acc);
+  alignas(64) uint8_t padded[most_fan_in + 2][room];
+  Source from[most_fan_in];
+  for (int k = 0; k < nsources; ++k) {
+    const size_t item = size_of<C>(sources[k].wide);
+    from[k] = {padded[k], sources[k].wide};
+    copy_padded(padded[k], C::step * item, static_cast<const uint8_t*>(sources[k].data) + done * item,
+                rest * item);
+  }
+  const Sink to[2] = {{padded[most_fan_in], sinks[0].wide},
+                      {padded[most_fan_in + 1], sinks[nsinks - 1].wide}};
+  fold(from, to, nsinks, C::step, epilogue);
+  for (int k = 0; k < nsinks; ++k) {
+    const size_t item = size_of<C>(sinks[k].wide);
+    copy_some(static_cast<uint8_t*>(sinks[k].data) + done * item, padded[most_fan_in + k], rest * item);
+  }
+}
+
+// The loop over whole steps. Plain: narrow sources, one narrow sink, no epilogue, all known to the compiler.
+template <class C, class Op, int K, bool Plain>
+PC_INLINE void fold_steps(const Source* sources, const Sink* sinks, int nsinks, size_t steps,
+                          const Epilogue& epilogue) {
+  using T = typename C::Acc;
+  const uint8_t* from[K];
+  bool wide_from[K];
+  for (int k = 0; k < K; ++k) {
+    from[k] = static_cast<const uint8_t*>(sources[k].data);
+    wide_from[k] = !Plain && sources[k].wide;
+  }
+  const bool twice = !Plain && nsinks == 2;
+  const Sink &first = sinks[0], &second = sinks[nsinks - 1];
+  uint8_t *to = static_cast<uint8_t*>(first.data), *also = static_cast<uint8_t*>(second.data);
+  const bool wide_to = !Plain && first.wide, wide_also = !Plain && second.wide;
+  const Epilogue::Kind kind = Plain ? Epilogue::none : epilogue.kind;
+  const V<T> factor = static_cast<T>(epilogue.factor) - V<T>{};
+
+  for (; steps > 0; --steps) {
+    V<T> acc[C::vectors], next[C::vectors];
+    C::read(from[0], wide_from[0], acc);
+    for (int k = 1; k < K; ++k) {
+      C::read(from[k], wide_from[k], next);
+      for (int j = 0; j < C::vectors; ++j) acc[j] = Op::apply(acc[j], next[j]);
+    }
+    if constexpr (Op::scales) {
+      if (kind == Epilogue::divide) {
+        for (int j = 0; j < C::vectors; ++j) acc[j] /= factor;
+      } else if (kind == Epilogue::scale) {
+        for (int j = 0; j < C::vectors; ++j) acc[j] *= factor;
+      }
+    }
+    C::write(to, wide_to, acc);
+    if (twice) C::write(also, wide_also, acc);
+    for (int k = 0; k < K; ++k) from[k] += C::step * size_of<C>(wide_from[k]);
+    to += C::step * size_of<C>(wide_to);
+    also += C::step * size_of<C>(wide_also);
+  }
+}
+
+// K sources, one or two sinks, everything in registers.
+template <class C, class Op, int K>
+[[gnu::noclone]] void fold(const Source* sources, const Sink* sinks, int nsinks, size_t count,
+                           const Epilogue& epilogue) {
+  const size_t steps = count / C::step, rest = count % C::step;
+  bool plain = C::has_plain && nsinks == 1 && !sinks[0].wide && epilogue.kind == Epilogue::none;
+  for (int k = 0; k < K; ++k) plain = plain && !sources[k].wide;
+  if (plain) {
+    if constexpr (C::has_plain) fold_steps<C, Op, K, true>(sources, sinks, 1, steps, epilogue);
+  } else {
+    fold_steps<C, Op, K, false>(sources, sinks, nsinks, steps, epilogue);
+  }
+  if (rest > 0) fold_rest<C>(fold<C, Op, K>, K, sources, sinks, nsinks, count - rest, rest, epilogue);
+}
+
+// From two to fan_in sources.
+template <class C, class Op>
+PC_INLINE void fold_few(const Source* sources, int nsources, const Sink* sinks, int nsinks, size_t count,
+                        const Epilogue& epilogue) {
+  switch (nsources) {
+    case 2:
+      return fold<C, Op, 2>(sources, sinks, nsinks, count, epilogue);
+    case 3:
+      if constexpr (fan_in<C> >= 3) fold<C, Op, 3>(sources, sinks, nsinks, count, epilogue);
+      return;
+    default:
+      if constexpr (fan_in<C> >= 4) fold<C, Op, 4>(sources, sinks, nsinks, count, epilogue);
+      return;
+  }
+}
+
+// More: block by block, the running result in a scratch block, which is the first source of every later fold.
+template <class C, class Op>
+void fold_many(const Source* sources, int nsources, const Sink* sinks, int nsinks, size_t count,
+               const Epilogue& epilogue) {
+  using T = typename C::Acc;
+  constexpr int most = fan_in<C>;
+  constexpr size_t block = block_bytes / sizeof(T);
+  alignas(64) uint8_t scratch[block_bytes];
+  const Sink running = {scratch, true};
+  Source from[most_fan_in];
+  for (size_t done = 0; done < count; done += block) {
+    const size_t now = count - done < block ? count - done : block;
+    const auto at = [&](int k) { return advance(sources[k], done * size_of<C>(sources[k].wide)); };
+    for (int k = 0; k < most; ++k) from[k] = at(k);
+    fold<C, Op, most>(from, &running, 1, now, Epilogue{});
+    from[0] = {scratch, true};
+    int next = most;
+    for (; nsources - next >= most; next += most - 1) {
+      for (int k = 1; k < most; ++k) from[k] = at(next + k - 1);
+      fold<C, Op, most>(from, &running, 1, now, Epilogue{});
+    }
+    const int few = 1 + nsources - next;
+    for (int k = 1; k < few; ++k) from[k] = at(next + k - 1);
+    Sink to[2] = {};
+    for (int k = 0; k < nsinks; ++k) to[k] = advance(sinks[k], done * size_of<C>(sinks[k].wide));
+    fold_few<C, Op>(from, few, to, nsinks, now, epilogue);
+  }
+}
+
+// One source: memcpy wherever the representation stays.
+template <class C>
+void copy(const Source& source, const Sink* sinks, int nsinks, size_t count, const Epilogue& epilogue) {
+  constexpr bool normalises = C::converts && sizeof(typename C::Acc) == C::item;
+  const bool scaled = epilogue.kind != Epilogue::none;
+  const size_t block = nsinks == 1 ? count : copy_block_bytes / sizeof(typename C::Acc);
+  for (size_t done = 0; done < count; done += block) {
+    const size_t now = count - done < block ? count - done : block;
+    const Source from = advance(source, done * size_of<C>(source.wide));
+    Sink to[2] = {};
+    bool plain = !scaled && !normalises;
+    for (int k = 0; k < nsinks; ++k) {
+      to[k] = advance(sinks[k], done * size_of<C>(sinks[k].wide));
+      plain = plain && (!C::converts || from.wide == to[k].wide);
+    }
+    if (!plain) {
+      if constexpr (C::converts || std::is_floating_point_v<typename C::Acc>) {
+        fold<C, Sum<typename C::Acc>, 1>(&from, to, nsinks, now, epilogue);
+      }
+      continue;
+    }
+    for (int k = 0; k < nsinks; ++k) {
+      if (to[k].data != from.data) __builtin_memcpy(to[k].data, from.data, now * size_of<C>(from.wide));
+    }
+  }
+}
+
+// A complex number is two lanes.
+template <class C, class Op, int LanesPerElement = 1>
+void kernel(const Source* sources, int nsources, const Sink* sinks, int nsinks, size_t count,
+            const Epilogue& epilogue) {
+  count *= LanesPerElement;
+  if (nsources == 1) return copy<C>(sources[0], sinks, nsinks, count, epilogue);
+  if (nsources <= fan_in<C>) return fold_few<C, Op>(sources, nsources, sinks, nsinks, count, epilogue);
+  fold_many<C, Op>(sources, nsources, sinks, nsinks, count, epilogue);
+}
+
+// Sums of integers are the same for both signs, but their epilogues are not: they work on a scratch block.
+template <class T>
+void integer_sum(const Source* sources, int nsources, const Sink* sinks, int nsinks, size_t count,
+                 const Epilogue& epilogue) {
+  using U = Bits<T>;
+  if (epilogue.kind == Epilogue::none) {
+    return kernel<Native<U>, Sum<U>>(sources, nsources, sinks, nsinks, count, epilogue);
+  }
+  constexpr size_t block = block_bytes / sizeof(T);
+  alignas(64) T scratch[block];
+  const Sink running = {scratch, false};
+  for (size_t done = 0; done < count; done += block) {
+    const size_t now = count - done < block ? count - done : block;
+    for (int first = 0;
+         first < nsources;) {  // the first fold takes up to four sources, later ones three more
+      Source from[most_fan_in] = {{scratch, false}};
+      int few = first > 0;
+      while (few < most_fan_in && first < nsources) from[few++] = advance(sources[first++], done * sizeof(T));
+      kernel<Native<U>, Sum<U>>(from, few, &running, 1, now, Epilogue{});
+    }
+    scale_integers<T>(scratch, now, epilogue);
+    const Source result = {scratch, false};
+    Sink to[2] = {};
+    for (int k = 0; k < nsinks; ++k) to[k] = advance(sinks[k], done * sizeof(T));
+    copy<Native<U>>(result, to, nsinks, now, Epilogue{});
+  }
+}
+
+template <class T, ReduceOp Op>
+struct OpFor;
+#define PC_OP(name, ...)            \
+  template <class T>                \
+  struct OpFor<T, ReduceOp::name> { \
+    using type = __VA_ARGS__;       \
+  };
+PC_OP(sum, Sum<T>)
+PC_OP(prod, Prod<T>)
+PC_OP(min, Min<T>)
+PC_OP(max, Max<T>)
+PC_OP(band, Bitwise<T, And>)
+PC_OP(bor, Bitwise<T, Or>)
+PC_OP(bxor, Bitwise<T, Xor>)
+PC_OP(land, Logical<T, And>)
+PC_OP(lor, Logical<T, Or>)
+PC_OP(lxor, Logical<T, Xor>)
+#undef PC_OP
+
+template <class C, ReduceOp Op>
+constexpr Kernel kernel_of = kernel<C, typename OpFor<typename C::Acc, Op>::type>;
+
+template <ReduceOp Op>
+constexpr Kernel bool_kernel() {
+  using enum ReduceOp;
+  if constexpr (Op == bxor || Op == lxor)
+    return kernel_of<Bool, bxor>;
+  else if constexpr (Op == prod || Op == min || Op == band || Op == land)
+    return kernel_of<Bool, band>;
+  else
+    return kernel_of<Bool, bor>;
+}
+
+template <class T, ReduceOp Op>
+constexpr Kernel integer_kernel() {
+  using enum ReduceOp;
+  if constexpr (Op == sum)
+    return integer_sum<T>;
+  else if constexpr (Op == min || Op == max)
+    return kernel_of<Native<T>, Op>;
+  else
+    return kernel_of<Native<Bits<T>>, Op>;
+}
+
+template <class T, ReduceOp Op>
+constexpr Kernel complex_kernel() {
+  if constexpr (Op == ReduceOp::sum)
+    return kernel<Native<T>, Sum<T>, 2>;
+  else
+    return kernel<Native<T>, ComplexProd<T>, 2>;
+}
+
+template <DType Type, ReduceOp Op>
+constexpr Kernel choose() {
+  using enum DType;
+  if constexpr (!supports(Type, Op))
+    return nullptr;
+  else if constexpr (Type == bool_)
+    return bool_kernel<Op>();
+  else if constexpr (Type == int8)
+    return integer_kernel<int8_t, Op>();
+  else if constexpr (Type == int16)
+    return integer_kernel<int16_t, Op>();
+  else if constexpr (Type == int32)
+    return integer_kernel<int32_t, Op>();
+  else if constexpr (Type == int64)
+    return integer_kernel<int64_t, Op>();
+  else if constexpr (Type == uint8)
+    return integer_kernel<uint8_t, Op>();
+  else if constexpr (Type == uint16)
+    return integer_kernel<uint16_t, Op>();
+  else if constexpr (Type == uint32)
+    return integer_kernel<uint32_t, Op>();
+  else if constexpr (Type == uint64)
+    return integer_kernel<uint64_t, Op>();
+  else if constexpr (Type == float16)
+    return kernel_of<Float16, Op>;
+  else if constexpr (Type == bfloat16)
+    return kernel_of<BFloat16, Op>;
+  else if constexpr (Type == float32)
+    return kernel_of<Native<float>, Op>;
+  else if constexpr (Type == float64)
+    return kernel_of<Native<double>, Op>;
+  else if constexpr (Type == float8_e4m3fn)
+    return kernel_of<Float8E4M3FN, Op>;
+  else if constexpr (Type == float8_e5m2)
+    return kernel_of<Float8E5M2, Op>;
+  else if constexpr (Type == complex64)
+    return complex_kernel<float, Op>();
+  else
+    return complex_kernel<double, Op>();
+}
+
+template <int... Index>
+constexpr detail::KernelTable make_table(std::integer_sequence<int, Index...>) {
+  detail::KernelTable table{};
+  ((table.at[Index / reduce_op_count][Index % reduce_op_count] =
+        choose<DType{Index / reduce_op_count}, ReduceOp{Index % reduce_op_count}>()),
+   ...);
+  return table;
+}
+
+constexpr detail::KernelTable table =
+    make_table(std::make_integer_sequence<int, dtype_count * reduce_op_count>{});
+
+}  // namespace
+
+const detail::KernelTable& kernels() { return table; }
+
+}  // namespace pc::PC_SIMD

@@ -1,0 +1,163 @@
+#include "shm/communicator.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace pc {
+
+Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patience)
+    : group_(rank, size, pool_bytes), executor_(group_, patience), patience_(patience) {}
+
+Communicator::~Communicator() { close(); }
+
+void Communicator::close() {
+  {
+    std::lock_guard lock(queue_mutex_);
+    stop_ = true;
+  }
+  queued_.notify_all();
+  group_.depart();
+  if (progress_.joinable()) {
+    group_.poison(ErrorKind::aborted);  // a pending asynchronous call cannot be completed any more
+    progress_.join();
+  }
+  closed_ = true;
+}
+
+void Communicator::set_sequence(uint64_t next) {
+  std::lock_guard lock(busy_);
+  sequence_ = next;
+}
+
+// The lock of the executor; a wait for it can be interrupted.
+std::unique_lock<std::timed_mutex> Communicator::acquire(bool interruptible) {
+  std::unique_lock lock(busy_, std::try_to_lock);
+  while (!lock.owns_lock())
+    if (!lock.try_lock_for(std::chrono::milliseconds(50)) && interruptible && Executor::interrupted())
+      throw Error(ErrorKind::interrupted, "interrupted");
+  return lock;
+}
+
+void Communicator::run_locked(Call& call) {
+  if (closed_) throw Error(ErrorKind::aborted, "the communicator is closed");
+  if (failure_) {
+    Error again(failure_->kind() == ErrorKind::interrupted ? ErrorKind::aborted : failure_->kind(),
+                std::string("the communicator is unusable since call ") + std::to_string(failure_->sequence) + " failed: " + failure_->what(),
+                failure_->peer());
+    again.rank = failure_->rank;
+    again.verb = failure_->verb;
+    again.sequence = failure_->sequence;
+    throw again;
+  }
+  call.sequence = ++sequence_;
+  try {
+    executor_.run(call);
+  } catch (const Error& error) {
+    failure_ = error;
+    throw;
+  }
+}
+
+void Communicator::run(Call call) {
+  auto lock = acquire(call.interruptible);
+  if (pending_.load(std::memory_order_acquire)) [[unlikely]]
+    run_queue_locked(call.interruptible, nullptr);
+  run_locked(call);
+}
+
+std::shared_ptr<Job> Communicator::take() {
+  std::lock_guard lock(queue_mutex_);
+  if (queue_.empty()) return nullptr;
+  auto job = std::move(queue_.front());
+  queue_.pop_front();
+  pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
+  return job;
+}
+
+void Communicator::run_job_locked(Job& job, bool interruptible) {
+  Call call{job.prepared.get(), job.in, job.out, 0, job.timeout_ns, interruptible, job.code, job.instruction, nullptr};
+  try {
+    run_locked(call);
+  } catch (const Error& error) {
+    job.error = error;
+  }
+  job.done.store(true, std::memory_order_release);
+}
+
+void Communicator::run_queue_locked(bool interruptible, const Job* until) {
+  while (auto job = take()) {
+    run_job_locked(*job, interruptible);
+    if (job.get() == until) return;
+  }
+}
+
+std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out,
+                                          uint64_t timeout_ns, uint64_t code, int32_t instruction) {
+  auto job = std::make_shared<Job>();
+  job->prepared = std::move(prepared);
+  job->in = in;
+  job->out = out;
+  job->timeout_ns = timeout_ns;
+  job->code = code;
+  job->instruction = instruction;
+  {
+    std::lock_guard lock(queue_mutex_);
+    if (stop_) throw Error(ErrorKind::aborted, "the communicator is closed");
+    queue_.push_back(job);
+    pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
+    if (!progress_.joinable()) progress_ = std::thread([this] { progress(); });
+  }
+  queued_.notify_one();
+  return job;
+}
+
+void Communicator::progress() {
+  for (;;) {
+    {
+      std::unique_lock lock(queue_mutex_);
+      queued_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      if (stop_) return;
+    }
+    std::lock_guard lock(busy_);
+    if (auto job = take()) {
+      const Patience sleepy{0, 0, patience_.membarrier};  // this thread has no core of its own to spin on
+      executor_.set_patience(sleepy);
+      run_job_locked(*job, false);
+      executor_.set_patience(patience_);
+    }
+  }
+}
+
+void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible) {
+  const uint64_t start = now_ns();
+  while (!job->done.load(std::memory_order_acquire)) {
+    std::unique_lock lock(busy_, std::try_to_lock);
+    if (!lock.owns_lock()) lock.try_lock_for(std::chrono::milliseconds(20));
+    if (lock.owns_lock()) {
+      if (!job->done.load(std::memory_order_acquire)) run_queue_locked(interruptible, job.get());
+      continue;
+    }
+    if (interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    if (now_ns() - start > timeout_ns) throw Error(ErrorKind::timeout, "wait timed out; the call is still running");
+  }
+  if (job->error) throw *job->error;
+}
+
+void Communicator::reserve(const Prepared& prepared) {
+  std::lock_guard lock(busy_);
+  executor_.reserve(prepared);
+}
+
+void Communicator::add_region(Region region) {
+  std::lock_guard lock(busy_);
+  executor_.add_region(std::move(region));
+}
+
+void Communicator::remove_region(uint32_t id) {
+  std::lock_guard lock(busy_);
+  executor_.remove_region(id);
+}
+
+void Communicator::abort() { group_.poison(ErrorKind::aborted); }
+
+}  // namespace pc

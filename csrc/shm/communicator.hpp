@@ -1,0 +1,77 @@
+// One rank's end of a communicator: its group, its executor, and the order of its calls.
+//
+// Calls run one at a time in the order of their issue. A blocking call runs in its caller. An asynchronous one waits in the
+// queue until the progress thread, a later blocking call, or somebody's wait() runs it, whoever comes first.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "shm/executor.hpp"
+#include "shm/group.hpp"
+
+namespace pc {
+
+struct Job {
+  std::shared_ptr<const Prepared> prepared;
+  const std::byte* in;
+  std::byte* out;
+  uint64_t timeout_ns, code;
+  int32_t instruction;
+  std::atomic<bool> done{false};
+  std::optional<Error> error;
+};
+
+class Communicator {
+ public:
+  Communicator(int rank, int size, size_t pool_bytes, Patience patience);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+
+  Group& group() { return group_; }
+  size_t pool_bytes() const { return group_.pool_bytes(); }
+  uint64_t sequence() const { return sequence_; }
+  void set_sequence(uint64_t next);  // all ranks alike; for tests of the counters
+
+  // Both throw Error. `call.sequence` is filled in here.
+  void run(Call call);
+  void wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible);
+  std::shared_ptr<Job> submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out, uint64_t timeout_ns,
+                              uint64_t code, int32_t instruction);
+
+  void reserve(const Prepared& prepared);
+  void add_region(Region region);
+  void remove_region(uint32_t id);
+  void abort();  // from any thread: wakes everyone with AbortedError
+  void close();  // never waits for peers
+
+ private:
+  std::unique_lock<std::timed_mutex> acquire(bool interruptible);
+  void run_locked(Call& call);
+  void run_queue_locked(bool interruptible, const Job* until);
+  void run_job_locked(Job& job, bool interruptible);
+  std::shared_ptr<Job> take();
+  void progress();
+
+  Group group_;
+  Executor executor_;
+  Patience patience_;
+  std::timed_mutex busy_;  // held by whoever executes
+  uint64_t sequence_ = 0;
+  bool closed_ = false;
+  std::optional<Error> failure_;
+
+  std::mutex queue_mutex_;
+  std::condition_variable queued_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  std::atomic<uint32_t> pending_{0};
+  bool stop_ = false;
+  std::thread progress_;
+};
+
+}  // namespace pc

@@ -1,0 +1,161 @@
+// Runs plans over shared memory.
+//
+// A plan's channel is a sequential program. It is run once per slice of the data, and several slices are in flight in lanes
+// of their own, so that one slice may be reduced up a tree while another is broadcast down:
+//
+//     channel 0   lane 0   slice 0 ........ slice 2 ........ slice 4      each lane has its own messages, headers and slots,
+//                 lane 1   slice 1 ........ slice 3 ........              so lanes never wait for each other
+//     channel 1   lane 2   slice 0 ...
+//
+// One thread serves all lanes: it makes every step that can be made and waits politely when none can.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/chunking.hpp"
+#include "core/plan.hpp"
+#include "core/reduce.hpp"
+#include "shm/group.hpp"
+
+namespace pc {
+
+// A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
+struct Prepared {
+  std::shared_ptr<const Plan> plan;
+  Chunking chunking;
+  Kernel kernel = nullptr;
+  Epilogue epilogue;
+  uint32_t element = 1, wide_element = 1;  // bytes
+  uint32_t lanes = 1;                      // slices in flight per channel
+  uint32_t slots = 1;                      // per connection and lane
+  size_t slot_bytes = 0;
+  size_t work_bytes = 0, scratch_bytes = 0;
+  uint64_t in_bytes = 0, out_bytes = 0;    // that this rank's input and output must have
+  uint64_t fingerprint = 0;                // without the sequence number
+  uint64_t count = 0;                      // for the record, as are the next
+  uint16_t verb = 0, algorithm = 0;
+  uint8_t dtype = 0, op = 0, deterministic = 0;
+  int32_t root = -1;
+
+  // Chooses slices, lanes and slots for a pool of `pool_bytes` and messages of about `segment_bytes`: the same on all ranks.
+  void fit(size_t pool_bytes, size_t segment_bytes);
+};
+
+// What the executor did, instruction by instruction, with the working vector after each; for teaching and tests.
+struct TraceEvent {
+  uint32_t channel, slice, instruction, step;
+  uint64_t ns;
+  std::vector<std::byte> state;
+};
+
+struct Call {
+  const Prepared* prepared;
+  const std::byte* in;
+  std::byte* out;
+  uint64_t sequence;
+  uint64_t timeout_ns;
+  bool interruptible = false;  // on the interpreter's main thread: Ctrl-C ends the wait
+  uint64_t code = 0;           // call site
+  int32_t instruction = 0;
+  std::vector<TraceEvent>* trace = nullptr;
+};
+
+// A range of memory that all members have mapped (symmetric memory): peers may read it in place.
+struct Region {
+  uint32_t id;
+  std::vector<std::byte*> base;  // by rank
+  size_t bytes;
+};
+
+class Executor {
+ public:
+  Executor(Group& group, Patience patience);
+
+  // Executes one call. Throws Error; the communicator is then poisoned.
+  void run(const Call& call);
+
+  void reserve(const Prepared& prepared);  // memory for `run`, which allocates nothing
+  void add_region(Region region);
+  void remove_region(uint32_t id);
+
+  static void set_interrupt(bool (*interrupted)()) { interrupted_ = interrupted; }
+  static bool interrupted() { return interrupted_ && interrupted_(); }
+  void set_patience(const Patience& patience) { patience_ = patience; }
+
+ private:
+  struct Lane {
+    const Instruction* program = nullptr;
+    const Connection* connections = nullptr;
+    uint32_t id = 0, index = 0, channel = 0, length = 0, pc = 0, slice = 0;
+    uint32_t arrived = 0;  // operands of the current instruction whose message is there
+    bool done = true;
+  };
+
+  struct Message {
+    Carrier carrier = Carrier::inlined;
+    uint16_t region = 0;
+    uint64_t location = 0;
+    size_t bytes = 0;
+    std::byte* target = nullptr;  // where to write it, if anywhere
+  };
+
+  void begin(const Call& call);
+  void work(Waiter& waiter);
+  bool advance(Lane& lane);
+  bool writable(const Lane& lane, uint32_t connection);
+  bool agreed();
+  void compute(Lane& lane, const Instruction& in);
+  Message way_out(const Lane& lane, const Instruction& in, uint32_t part);
+  void combine(const Lane& lane, const Instruction& in, uint32_t part, std::byte* message);
+  void publish(const Lane& lane, const Instruction& in, const Message& message);
+  void finish(Lane& lane);
+  void record_trace(const Lane& lane, const Instruction& in);
+  void drain(Waiter& waiter, bool pointers_only);
+  void look_after_peers(Waiter& waiter);
+  const std::byte* payload(int peer, const Header& header) const;
+  const Region* region_of(const std::byte* address, size_t bytes) const;
+  static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
+  std::byte* address(const Ref& ref, uint64_t begin) const;
+  Piece part_of(const Ref& shape, uint32_t part) const;
+  size_t slot_index(const Lane& lane, uint32_t connection) const { return lane.id * prepared_->plan->max_connections + connection; }
+  size_t reader_index(const Lane& lane, const Connection& connection, uint32_t k, uint32_t turn) const {
+    return ((connection.first + k) * prepared_->lanes + lane.index) * prepared_->slots + turn;
+  }
+
+  Group& group_;
+  Patience patience_;
+  const int rank_, size_;
+
+  // The running number of the last message per peer and lane: sent, acknowledged as last seen, received.
+  std::vector<std::array<uint64_t, kMaxLanes>> sent_, acked_, received_;
+  std::vector<uint64_t> slot_reader_;   // the number of the message that last used a slot, per reader
+  std::vector<uint32_t> slot_turn_;     // messages put into slots, per lane and connection
+  std::vector<uint8_t> pointed_;        // peers that may still read our buffers
+  std::vector<Source> sources_;
+  std::vector<const std::byte*> source_at_;
+  std::vector<std::byte> work_, scratch_;
+  std::vector<Region> regions_;
+  std::array<Lane, kMaxLanes> lanes_;
+  uint32_t nlanes_ = 0;
+
+  // of the running call
+  const Prepared* prepared_ = nullptr;
+  const Plan* last_plan_ = nullptr;
+  std::shared_ptr<const Plan> keep_plan_;
+  const Call* call_ = nullptr;
+  uint64_t fingerprint_ = 0;
+  uint64_t waiting_since_ = 0, last_look_ = 0;
+  int agreed_ = 0;
+  bool any_pointed_ = false, in_place_ = false;
+  std::array<std::byte*, kPlaces> base_{};
+  std::array<size_t, kPlaces> unit_{};  // bytes from one element's place to the next: work memory has room for wide ones
+  alignas(kLine) std::byte inlined_[kInline];
+
+  static inline bool (*interrupted_)() = nullptr;
+};
+
+}  // namespace pc

@@ -1,0 +1,169 @@
+#include "shm/group.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "core/dtype.hpp"
+#include "core/verbs.hpp"
+
+namespace pc {
+namespace {
+
+SiteResolver site_resolver = nullptr;
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+void set_site_resolver(SiteResolver resolver) { site_resolver = resolver; }
+std::string resolve_site(const Record& record) { return site_resolver ? site_resolver(record) : std::string(); }
+
+Group::Group(int rank, int size, size_t pool_bytes)
+    : rank_(rank),
+      size_(size),
+      pool_bytes_(pool_bytes),
+      layout_(static_cast<uint32_t>(size), pool_bytes),
+      own_(Mapping::create(layout_.bytes, "pycollectives")),
+      peers_(static_cast<size_t>(size)),
+      base_(static_cast<size_t>(size), nullptr),
+      pidfd_(static_cast<size_t>(size), -1) {
+  base_[static_cast<size_t>(rank)] = own_.data();
+  control(rank).pid.store(getpid(), std::memory_order_relaxed);
+  control(rank).presence.store(Presence::present, std::memory_order_release);
+}
+
+Group::~Group() {
+  depart();
+  for (int fd : pidfd_)
+    if (fd >= 0) ::close(fd);
+}
+
+void Group::attach(int peer, int fd, int pid) {
+  peers_.at(static_cast<size_t>(peer)) = Mapping::attach(fd, layout_.bytes);
+  base_[static_cast<size_t>(peer)] = peers_[static_cast<size_t>(peer)].data();
+  if (pid != getpid()) pidfd_[static_cast<size_t>(peer)] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+}
+
+void Group::depart() {
+  if (control(rank_).presence.exchange(Presence::departed, std::memory_order_acq_rel) != Presence::present) return;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && base_[static_cast<size_t>(peer)]) wake(control(peer));
+}
+
+void Group::poison(ErrorKind kind) {
+  const uint64_t word = static_cast<uint64_t>(kind) << 32 | static_cast<uint64_t>(rank_ + 1);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (!base_[static_cast<size_t>(peer)]) continue;
+    uint64_t clean = 0;
+    control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
+    if (peer != rank_) wake(control(peer));
+  }
+}
+
+void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
+  if (poisoned()) raise_poison(sequence);
+  constexpr uint64_t compare_after = 50'000'000;
+  const uint64_t mine = record(rank_, sequence).fingerprint.load(std::memory_order_relaxed);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Record& theirs = record(peer, sequence);
+    const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
+    if (waited_ns >= compare_after && reached == sequence && theirs.fingerprint.load(std::memory_order_relaxed) != mine)
+      raise_mismatch(sequence);
+    const bool finished = reached > sequence || (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
+    if (finished) continue;
+    if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
+      throw Error(ErrorKind::peer, "rank " + std::to_string(peer) + " has left the communicator", peer);
+    const int fd = pidfd_[static_cast<size_t>(peer)];
+    pollfd dead{fd, POLLIN, 0};
+    if (fd >= 0 && poll(&dead, 1, 0) == 1 && control(peer).presence.load(std::memory_order_acquire) == Presence::present)
+      throw Error(ErrorKind::peer, "rank " + std::to_string(peer) + " (process " + std::to_string(control(peer).pid.load()) + ") died",
+                  peer);
+  }
+}
+
+std::string describe_call(const Record& record) {
+  std::string text = verb_name(record.verb);
+  text += "(";
+  if (record.verb != 5) {  // a barrier has no data
+    const auto dtype = static_cast<DType>(record.dtype);
+    text += std::string(name(dtype)) + "[" + std::to_string(record.count) + "]";
+    if (record.op < kOpNames.size()) text += std::string(", ") + kOpNames[record.op];
+    if (record.root >= 0) text += ", root=" + std::to_string(record.root);
+    if (record.deterministic) text += ", deterministic";
+  }
+  return text + ")";
+}
+
+std::string Group::describe(int rank, uint64_t sequence) const {
+  const Record& theirs = record(rank, sequence);
+  if (theirs.sequence.load(std::memory_order_acquire) != sequence) return "";
+  std::string text = "called " + describe_call(theirs);
+  const Control& where = control(rank);
+  if (where.has_text.load(std::memory_order_acquire)) text += std::string(" at ") + where.text;
+  return text;
+}
+
+void Group::raise_mismatch(uint64_t sequence) {
+  Control& own = control(rank_);
+  const std::string site = resolve_site(record(rank_, sequence));
+  if (!site.empty() && !own.has_text.load(std::memory_order_relaxed)) {
+    std::snprintf(own.text, sizeof own.text, "%s", site.c_str());
+    own.has_text.store(1, std::memory_order_release);
+  }
+  poison(ErrorKind::mismatch);
+  // The others resolve their call sites too, as soon as they notice; a rank that does not is described without.
+  const uint64_t until = now_ns() + 300'000'000;
+  for (int peer = 0; peer < size_; ++peer)
+    while (!control(peer).has_text.load(std::memory_order_acquire) && now_ns() < until &&
+           record(peer, sequence).sequence.load(std::memory_order_acquire) == sequence &&
+           record(peer, sequence).state.load(std::memory_order_acquire) == CallState::running)
+      usleep(1000);
+  std::map<std::string, std::vector<int>> said;
+  for (int peer = 0; peer < size_; ++peer) said[describe(peer, sequence)].push_back(peer);
+  const std::vector<int> silent = said[""];
+  said.erase("");
+  std::vector<std::pair<std::vector<int>, std::string>> groups;
+  for (const auto& [what, ranks] : said) groups.emplace_back(ranks, what);
+  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
+  std::string text;
+  for (const auto& [ranks, what] : groups) text += (text.empty() ? "" : " while ") + list_ranks(ranks) + " " + what;
+  if (!silent.empty()) text += "; " + list_ranks(silent) + " did neither yet";
+  throw Error(ErrorKind::mismatch, "the ranks disagree in call " + std::to_string(sequence) + ": " + text,
+              groups.empty() ? -1 : groups.front().first.front());
+}
+
+void Group::raise_poison(uint64_t sequence) {
+  const uint64_t word = control(rank_).poison.load(std::memory_order_acquire);
+  const int peer = static_cast<int>(word & 0xffffffffu) - 1;
+  const auto kind = static_cast<ErrorKind>(word >> 32);
+  if (kind == ErrorKind::mismatch) {
+    // The call in question is the raiser's; this rank may have returned from it already.
+    uint64_t theirs = 0;
+    for (uint64_t back = 0; back < kRecords && peer >= 0; ++back)
+      theirs = std::max(theirs, record(peer, back).sequence.load(std::memory_order_acquire));
+    raise_mismatch(theirs && theirs < sequence ? theirs : sequence);
+  }
+  const std::string who = "rank " + std::to_string(peer);
+  if (kind == ErrorKind::aborted) throw Error(ErrorKind::aborted, "the communicator was aborted by " + who, peer);
+  throw Error(ErrorKind::peer, who + " raised an error; the communicator is unusable", peer);
+}
+
+std::string Group::missing(uint64_t sequence) const {
+  std::vector<int> ranks;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && record(peer, sequence).sequence.load(std::memory_order_acquire) < sequence) ranks.push_back(peer);
+  return ranks.empty() ? "" : list_ranks(ranks);
+}
+
+}  // namespace pc

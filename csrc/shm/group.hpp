@@ -1,0 +1,79 @@
+// The members of a communicator on one host: their mapped segments, and what can go wrong with them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "shm/layout.hpp"
+#include "shm/memory.hpp"
+#include "shm/wait.hpp"
+
+namespace pc {
+
+class Group {
+ public:
+  Group(int rank, int size, size_t pool_bytes);
+  ~Group();
+  Group(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int fd() const { return own_.fd(); }
+  size_t pool_bytes() const { return pool_bytes_; }
+
+  // Maps the segment of `peer`, whose process is `pid`. The descriptor stays the caller's.
+  void attach(int peer, int fd, int pid);
+  void close_fd() { own_.close_fd(); }
+  void depart();  // from now on peers that need this rank raise
+
+  Control& control(int rank) const { return *reinterpret_cast<Control*>(base_[rank]); }
+  Record& record(int rank, uint64_t sequence) const {
+    return reinterpret_cast<Record*>(base_[rank] + layout_.records)[sequence % kRecords];
+  }
+  Header& header(int from, int to, uint32_t lane, uint64_t number) const {
+    auto* first = reinterpret_cast<Header*>(base_[from] + layout_.headers);
+    return first[(static_cast<size_t>(to) * kMaxLanes + lane) * kDepth + number % kDepth];
+  }
+  // How many messages of `sender` in `lane` `reader` has consumed.
+  std::atomic<uint64_t>& ack(int reader, int sender, uint32_t lane) const {
+    return reinterpret_cast<AckLine*>(base_[reader] + layout_.acks)[sender].count[lane];
+  }
+  std::byte* pool(int rank) const { return base_[rank] + layout_.pool; }
+
+  // Has this rank been told that the communicator is broken? One load of an own line.
+  bool poisoned() const { return control(rank_).poison.load(std::memory_order_acquire) != 0; }
+  // Tells every member (the first one to raise wins) and wakes them. Never blocks.
+  void poison(ErrorKind kind);
+
+  // The slow look at the peers, made while waiting in call `sequence`. Throws Error if it cannot be completed.
+  void check_peers(uint64_t sequence, uint64_t waited_ns);
+  // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
+  [[noreturn]] void raise_poison(uint64_t sequence);
+  [[noreturn]] void raise_mismatch(uint64_t sequence);
+  // The ranks that have not entered call `sequence`, for texts ("ranks 1, 3").
+  std::string missing(uint64_t sequence) const;
+
+ private:
+  std::string describe(int rank, uint64_t sequence) const;
+
+  int rank_, size_;
+  size_t pool_bytes_;
+  Layout layout_;
+  Mapping own_;
+  std::vector<Mapping> peers_;
+  std::vector<std::byte*> base_;
+  std::vector<int> pidfd_;
+};
+
+// "all_reduce(float32[409600], sum)", from a record.
+std::string describe_call(const Record& record);
+
+// Writes the call site of this process's record in words; set by the bindings (it needs the interpreter).
+using SiteResolver = std::string (*)(const Record& record);
+void set_site_resolver(SiteResolver resolver);
+std::string resolve_site(const Record& record);
+
+}  // namespace pc

@@ -1,0 +1,92 @@
+// One segment of memory per rank and communicator, written by its owner (except the doorbell and the poison word) and
+// mapped by all members:
+//
+//     Control      | who am I, am I asleep, is the communicator poisoned, what went wrong
+//     Record[256]  | the flight recorder: my last calls; others compare their fingerprints with theirs
+//     Header[peer][lane][kDepth]   | my messages to each peer: one cache line each, payload inside when it is small
+//     Ack[peer][lane]              | how many of each peer's messages I have consumed
+//     pool         | payload slots of larger messages
+//
+// A message is published by the release store of Header::flag, its running number; its reader acknowledges by the release
+// store of the same number in its own Ack. Nothing is ever reset.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace pc {
+
+inline constexpr size_t kLine = 64;
+inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
+inline constexpr uint32_t kDepth = 4;      // messages in flight per peer and lane
+inline constexpr uint32_t kRecords = 256;
+inline constexpr size_t kInline = 32;      // payload bytes inside the header
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+enum class Carrier : uint32_t { inlined, slot, region, pointer };  // where the payload is: header, pool, symmetric memory, same process
+
+struct alignas(kLine) Header {
+  std::atomic<uint64_t> flag;  // running number, written last
+  uint64_t fingerprint;        // of the call, with its sequence number
+  uint64_t location;           // offset in the pool or region, or address
+  uint32_t bytes;              // payload bytes modulo 2^32, for a check
+  uint16_t carrier;
+  uint16_t region;
+  std::byte payload[kInline];
+};
+static_assert(sizeof(Header) == kLine);
+
+struct alignas(kLine) AckLine {
+  std::atomic<uint64_t> count[kMaxLanes];
+};
+
+enum class CallState : uint32_t { none, running, done, failed };
+
+// What a rank called. `fingerprint` is stored before `sequence`, which is stored last with release.
+struct alignas(kLine) Record {
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint64_t> fingerprint;
+  uint64_t count;          // elements
+  uint64_t started, ended; // ticks of the steady clock, ns
+  uint64_t code;           // call site: code object and instruction, resolved only for an error
+  int32_t instruction;
+  int32_t root;
+  std::atomic<CallState> state;
+  uint16_t verb, algorithm;
+  uint8_t dtype, op, deterministic, pad;
+  uint32_t reserved[13];
+};
+static_assert(sizeof(Record) == 2 * kLine);
+
+enum class Presence : uint32_t { absent, present, departed };
+
+struct Control {
+  // written by the owner
+  alignas(kLine) std::atomic<Presence> presence;
+  std::atomic<int32_t> pid;
+  std::atomic<uint32_t> has_text;   // `text` is complete
+  alignas(kLine) std::atomic<uint32_t> asleep;
+  // written by others
+  alignas(kLine) std::atomic<uint32_t> doorbell;
+  alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 32 | rank + 1 of who raised first
+  // written by the owner: where it stands, for the error texts of all
+  alignas(kLine) char text[2048];
+};
+
+struct Layout {
+  size_t control, records, headers, acks, pool, bytes;
+
+  Layout(uint32_t size, size_t pool_bytes) {
+    const auto up = [](size_t x, size_t to) { return (x + to - 1) / to * to; };
+    control = 0;
+    records = up(sizeof(Control), 4096);
+    headers = records + kRecords * sizeof(Record);
+    acks = headers + size_t{size} * kMaxLanes * kDepth * sizeof(Header);
+    pool = up(acks + size * sizeof(AckLine), 4096);
+    bytes = up(pool + pool_bytes, 4096);
+  }
+};
+
+}  // namespace pc

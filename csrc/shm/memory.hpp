@@ -1,0 +1,34 @@
+// Shared memory without names: memfd, allocated for real, never inherited by a fork.
+#pragma once
+
+#include <cstddef>
+
+namespace pc {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  // Creates `bytes` of memory. Throws Error(transport) with needed and available bytes if they are not there.
+  static Mapping create(size_t bytes, const char* name);
+  // Maps a descriptor received from a peer (the descriptor stays the caller's). Throws Error(transport) if it is smaller.
+  static Mapping attach(int fd, size_t bytes);
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  int fd() const { return fd_; }  // of memory created here, else -1
+  void close_fd();
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  int fd_ = -1;
+};
+
+// Bytes that this process may still allocate: free memory and the cgroup's limit.
+size_t available_memory();
+
+}  // namespace pc

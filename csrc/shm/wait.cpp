@@ -1,0 +1,69 @@
+#include "shm/wait.hpp"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace pc {
+namespace {
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
+
+}  // namespace
+
+uint64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+bool register_membarrier() {
+  static const bool available = [] {
+    const long commands = membarrier(MEMBARRIER_CMD_QUERY);
+    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) &&
+           membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+  }();
+  return available;
+}
+
+void wake(Control& control) {
+  control.doorbell.fetch_add(1, std::memory_order_release);
+  futex(control.doorbell, FUTEX_WAKE, 1, nullptr);
+}
+
+bool Waiter::pause_longer(uint32_t turn) {
+  if (turn < patience_.spins + patience_.yields) {
+    sched_yield();
+    return false;
+  }
+  if (!armed_) {  // announce the sleep, then look at everything once more
+    seen_ = own_.doorbell.load(std::memory_order_acquire);
+    own_.asleep.store(1, std::memory_order_seq_cst);
+    if (patience_.membarrier) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    armed_ = true;
+    return false;
+  }
+  // With membarrier no ring is lost, and a nap only bounds how late a death is noticed.
+  const long most = patience_.membarrier ? 50'000'000 : 2'000'000;
+  const timespec nap{0, std::min(most, 1'000'000L << std::min(naps_++, 6u))};
+  futex(own_.doorbell, FUTEX_WAIT, seen_, &nap);
+  seen_ = own_.doorbell.load(std::memory_order_acquire);
+  return true;
+}
+
+void Waiter::disarm() {
+  if (armed_) own_.asleep.store(0, std::memory_order_relaxed);
+  armed_ = false;
+  naps_ = 0;
+}
+
+}  // namespace pc

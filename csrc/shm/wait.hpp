@@ -1,0 +1,74 @@
+// Polite waiting: spin briefly, yield, then sleep on the own doorbell until a peer rings.
+//
+// The sleeper stores `asleep`, then looks at the flags once more; the waker stores its flag, then looks at `asleep`. One of
+// the two must see the other's store. The waker is the hot path, so it has no fence: the sleeper's membarrier() makes every
+// running thread of the registered processes order its accesses. Where the kernel has no membarrier, sleeps are short.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shm/layout.hpp"
+
+namespace pc {
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+uint64_t now_ns();  // steady clock, the same for all processes of the host
+
+// Registers this process for membarrier; false where it is not available.
+bool register_membarrier();
+
+void wake(Control& control);  // out of line: rings the doorbell of a rank that sleeps
+
+inline void ring(Control& control) {
+  if (control.asleep.load(std::memory_order_relaxed)) [[unlikely]]
+    wake(control);
+}
+
+struct Patience {
+  uint32_t spins = 2000;   // short: a peer that runs answers within microseconds
+  uint32_t yields = 200;   // gives the core to a peer that shares it
+  bool membarrier = false;
+};
+
+// One wait of one rank. `pause` is called each time nothing could be done; it returns true when it has slept, that is when
+// there is time to look after the peers.
+class Waiter {
+ public:
+  Waiter(Control& own, const Patience& patience) : own_(own), patience_(patience) {}
+  ~Waiter() { disarm(); }
+  Waiter(const Waiter&) = delete;
+
+  bool pause() {
+    const uint32_t turn = turns_++;
+    if (turn < patience_.spins) {
+      cpu_relax();
+      return false;
+    }
+    return pause_longer(turn);
+  }
+
+  void progress() {
+    turns_ = 0;
+    if (armed_) [[unlikely]]
+      disarm();
+  }
+
+ private:
+  bool pause_longer(uint32_t turn);
+  void disarm();
+
+  Control& own_;
+  const Patience& patience_;
+  uint32_t turns_ = 0, seen_ = 0, naps_ = 0;
+  bool armed_ = false;
+};
+
+}  // namespace pc

@@ -1,0 +1,1 @@
+"""Collective communication: algorithms as schedules, executed, verified and drawn."""

@@ -1,0 +1,117 @@
+"""Jobs without our launcher: the broker lives in rank 0's process, behind an abstract socket."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import secrets
+import socket
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+from pycollectives.bootstrap.broker import Broker
+from pycollectives.bootstrap.client import Connection, SocketRendezvous
+from pycollectives.bootstrap.handshake import introduce
+from pycollectives.bootstrap.wire import Channel
+from pycollectives.errors import BootstrapError
+
+_SETTLE_SECONDS = 1.0
+_serving: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+@atexit.register
+def _settle() -> None:
+    """Rank 0 may end right after an exchange; the others must still get their answers."""
+    for broker in list(_serving):
+        broker.settle(_SETTLE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a rank runs. Ranks of equal ``boot`` and ``network`` see each other's abstract sockets."""
+
+    name: str
+    boot: str
+    network: int
+
+    @classmethod
+    def here(cls) -> Host:
+        """The calling process's."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(socket.gethostname(), boot, os.stat("/proc/self/ns/net").st_ino)
+
+    def sees(self, other: Host) -> bool:
+        """Whether the two can meet at an abstract socket."""
+        return (self.boot, self.network) == (other.boot, other.network)
+
+
+def random_name() -> str:
+    """The name of an abstract socket that nobody can guess."""
+    return f"pycollectives-{secrets.token_hex(16)}"
+
+
+class HostedRendezvous(SocketRendezvous):
+    """The rendezvous of rank 0, whose process holds the broker; the others are served beyond its close."""
+
+    def __init__(self, connection: Connection, size: int, kind: str, broker: Broker) -> None:
+        super().__init__(connection, size, kind, on_close=self._finish)
+        self._broker = broker
+
+    def abandon(self) -> None:
+        """Give up serving a job that cannot start."""
+        self._connection.close()
+        self._broker.close()
+
+    def _finish(self) -> None:
+        self._connection.close()
+        self._broker.finish()
+
+
+def host(name: str, secret: bytes, size: int, kind: str) -> HostedRendezvous:
+    """Serve a job of ``size`` ranks at ``name``, as rank 0. Raises BootstrapError when the name is taken."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"\0{name}")
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise BootstrapError(
+            f"the abstract socket {name!r} is taken: another job uses the same name", rank=0
+        ) from error
+    listener.listen(size + 16)
+    broker = Broker(size, listener=listener, secret=secret)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    broker.attach(0, theirs)
+    broker.start()
+    _serving.add(broker)
+    return HostedRendezvous(Connection(Channel(ours, trusted=True), 0, "rank 0"), size, kind, broker)
+
+
+def join(name: str, secret: bytes, rank: int, size: int, kind: str, timeout: float) -> SocketRendezvous:
+    """Come to the job at ``name`` as ``rank``; rank 0 may be late. Raises BootstrapError."""
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.connect(f"\0{name}")
+            channel = introduce(sock, secret, rank, size, deadline)
+            return SocketRendezvous(
+                Connection(channel, rank, "rank 0, which serves the exchanges,"), size, kind
+            )
+        except (ConnectionRefusedError, BlockingIOError, TimeoutError) as error:
+            sock.close()
+            if time.monotonic() + pause > deadline:
+                raise BootstrapError(
+                    f"rank 0 did not open its socket {name!r} within {timeout:g} s", rank=rank, peer=0
+                ) from error
+        except BaseException:
+            sock.close()
+            raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)

@@ -1,0 +1,90 @@
+"""Ranks that MPI started: MPI carries rank 0's socket name and secret once, the broker carries the rest."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+from pycollectives.bootstrap import hosted
+from pycollectives.bootstrap.hosted import Host
+from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
+from pycollectives.bootstrap.settings import connect_timeout, number
+from pycollectives.errors import BootstrapError, UnsupportedError
+
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+
+
+def launched_size() -> int | None:
+    """How many ranks mpiexec started, by its variables; 0 when it does not say, None without mpiexec."""
+    for name in _SIZES:
+        if (size := number(name)) is not None:
+            return size
+    return 0 if any(name in os.environ for name in _RANKS) else None
+
+
+def discover() -> Rendezvous:
+    """The rendezvous of all ranks that mpiexec started. Raises BootstrapError, UnsupportedError."""
+    launched = launched_size()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        ranks = f"{launched} ranks" if launched else "this rank"
+        raise BootstrapError(f"mpiexec started {ranks}, but mpi4py cannot be loaded: {error}") from error
+    world = MPI.COMM_WORLD
+    if launched and world.Get_size() != launched:
+        version = MPI.Get_library_version().split("\n")[0].strip(" \0")
+        raise BootstrapError(
+            f"mpiexec started {launched} ranks, but the MPI library that mpi4py loaded sees "
+            f"{world.Get_size()}: it is another library than mpiexec's ({version}). "
+            "Use the mpiexec that belongs to it, or name the right library in MPI4PY_MPIABI or MPI4PY_LIBMPI"
+        )
+    return from_communicator(world)
+
+
+def from_communicator(comm: Any) -> Rendezvous:
+    """The rendezvous of the ranks of an mpi4py intracommunicator; collective over it.
+
+    Raises UnsupportedError when they are not all on one host, BootstrapError otherwise.
+    """
+    for name in ("Get_rank", "Get_size", "allgather"):
+        if not callable(getattr(comm, name, None)):
+            raise BootstrapError(f"comm must be an mpi4py communicator, not {type(comm).__name__}")
+    if comm.Is_inter():
+        raise UnsupportedError("comm is an intercommunicator; merge it with comm.Merge() first")
+    rank, size = comm.Get_rank(), comm.Get_size()
+    if size == 1:
+        return SingleRendezvous()
+    name, secret, problem = "", b"", ""
+    served = None
+    if rank == 0:
+        name, secret = hosted.random_name(), secrets.token_bytes(32)
+        try:
+            served = hosted.host(name, secret, size, "mpi")
+        except (OSError, BootstrapError) as error:
+            problem = str(error)
+    try:
+        entries: list[tuple[Host, str, bytes, str]] = comm.allgather((Host.here(), name, secret, problem))
+        _, name, secret, problem = entries[0]
+        if problem:
+            raise BootstrapError(f"rank 0 cannot serve the job: {problem}", rank=rank, peer=0)
+        _check_one_host([entry[0] for entry in entries])
+    except BaseException:
+        if served is not None:
+            served.abandon()
+        raise
+    return served or hosted.join(name, secret, rank, size, "mpi", connect_timeout())
+
+
+def _check_one_host(hosts: list[Host]) -> None:
+    """Every rank comes to the same conclusion."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for rank, host in enumerate(hosts):
+        groups.setdefault((host.boot, host.network), []).append(rank)
+    if len(groups) > 1:
+        places = (f"{hosts[ranks[0]].name}: ranks {', '.join(map(str, ranks))}" for ranks in groups.values())
+        raise UnsupportedError(
+            f"the ranks run on {len(groups)} hosts or network namespaces ({'; '.join(places)}); "
+            "all ranks of a job must run on one host"
+        )

@@ -1,0 +1,56 @@
+"""The rule of conftest.py: in CI a skip is a failure unless it is marked as optional."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = """
+import pytest
+
+def test_needed(): pytest.skip("no MPI")
+def test_optional(): pytest.skip("optional: no GPU")
+@pytest.mark.skipif(True, reason="no MPI")
+def test_needed_mark(): pass
+@pytest.mark.skipif(True, reason="optional: no GPU")
+def test_optional_mark(): pass
+@pytest.mark.xfail(reason="known")
+def test_xfail(): assert False
+def test_runs(): pass
+"""
+
+
+def run_suite(folder: Path, ci: str, **files: str) -> str:
+    shutil.copy(Path(__file__).with_name("conftest.py"), folder)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={folder}", "."]
+    environment = {**os.environ, "CI": ci}
+    environment.pop("HYPOTHESIS_PROFILE", None)
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60)
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"),
+    [
+        ("true", "1 failed, 1 passed, 2 skipped, 1 xfailed, 1 error"),
+        ("", "1 passed, 4 skipped, 1 xfailed"),
+    ],
+)
+def test_skips_of_tests(tmp_path: Path, ci: str, outcome: str) -> None:
+    assert outcome in run_suite(tmp_path, ci, test_suite=SUITE)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ci", "outcome"),
+    [("no MPI", "true", "1 error"), ("optional: no GPU", "true", "1 skipped"), ("no MPI", "", "1 skipped")],
+)
+def test_skips_of_modules(tmp_path: Path, reason: str, ci: str, outcome: str) -> None:
+    module = f"import pytest\npytest.skip({reason!r}, allow_module_level=True)\n"
+    assert outcome in run_suite(tmp_path, ci, test_module=module)
