@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CollectiveError(Exception):
     """Base of every error of the library.
@@ -78,4 +80,13 @@ class DeviceError(CollectiveError):
 
 
 class ScheduleError(CollectiveError):
-    """A schedule is wrong: unmatched messages, a deadlock, a hazard, or a wrong result."""
+    """A schedule is wrong: unmatched messages, a deadlock, a hazard, or a wrong result.
+
+    Besides ``rank`` and ``step``, ``chunk`` says where.
+    """
+
+    chunk: int | None
+
+    def __init__(self, message: str = "", *, chunk: int | None = None, **attributes: Any) -> None:
+        super().__init__(message, **attributes)
+        self.chunk = chunk

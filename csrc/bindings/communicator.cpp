@@ -140,6 +140,7 @@ void bind_communicator(py::module_& module) {
       .def("records", &records, py::arg("rank"))
       .def_property("sequence", &Communicator::sequence, &Communicator::set_sequence)
       .def("abort", &Communicator::abort)
+      .def("forget", &Communicator::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
 }
 

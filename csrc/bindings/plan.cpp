@@ -115,10 +115,13 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
 }  // namespace
 
 void bind_plan(py::module_& module) {
+  module.def("is_wide", [](int dtype) { return accumulation(static_cast<DType>(dtype)) != static_cast<DType>(dtype); },
+             "Is this dtype reduced in a wider one?");
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan", "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"), py::arg("max_message"),
            py::arg("max_connections"), py::arg("waits_for_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
            py::arg("connections"), py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
+      .def_readonly("nchunks", &Plan::nchunks)
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared", "A plan with the sizes and types of one kind of call.")
       .def(py::init(&prepare), py::kw_only(), py::arg("plan"), py::arg("dtype"), py::arg("op"), py::arg("epilogue"), py::arg("factor"),

@@ -13,6 +13,7 @@ using detail::KernelTable;
 struct Simd {
   const char* name;
   const KernelTable* table;
+  const KernelTable* float16_table;
 };
 
 struct Available {
@@ -20,8 +21,8 @@ struct Available {
   const char* names[3];
   size_t count = 0;
 
-  void add(const char* set_name, const KernelTable& table) {
-    sets[count] = {set_name, &table};
+  void add(const char* set_name, const KernelTable& table, const KernelTable& float16_table) {
+    sets[count] = {set_name, &table, &float16_table};
     names[count++] = set_name;
   }
 };
@@ -29,13 +30,13 @@ struct Available {
 const Available& available() {
   static const Available all = [] {
     Available found;
-    found.add("baseline", baseline::kernels());
+    found.add("baseline", baseline::kernels(), baseline::kernels());
 #if defined(__x86_64__) && !defined(__clang__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
-      found.add("avx2", avx2::kernels());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma")) {
+      found.add("avx2", avx2::kernels(), avx2::kernels());
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        found.add("avx512", avx512::kernels());
+        found.add("avx512", avx512::kernels(), avx2::kernels());
       }
     }
 #endif
@@ -66,7 +67,8 @@ const Simd& chosen() {
 }
 
 Kernel look_up(const Simd& simd, DType dtype, ReduceOp op) {
-  return simd.table->at[static_cast<int>(dtype)][static_cast<int>(op)];
+  const KernelTable* table = dtype == DType::float16 ? simd.float16_table : simd.table;
+  return table->at[static_cast<int>(dtype)][static_cast<int>(op)];
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The reduction kernels for AVX2 with F16C.
+// The reduction kernels for AVX2 with F16C and FMA.
 #include "reduce.hpp"
 
 #if defined(__x86_64__) && !defined(__clang__)
@@ -10,12 +10,13 @@
 #include <type_traits>
 #include <utility>
 
-#pragma GCC target("avx2,f16c")
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC target("avx2,f16c,fma")
+#pragma GCC optimize("fp-contract=off")  // only where it is asked for
 
 #define PC_SIMD avx2
 #define PC_SIMD_BYTES 32
 #define PC_SIMD_F16C
+#define PC_SIMD_FMA
 #include "reduce_kernels.hpp"
 
 #endif

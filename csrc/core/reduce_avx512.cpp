@@ -10,12 +10,13 @@
 #include <type_traits>
 #include <utility>
 
-#pragma GCC target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#pragma GCC target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #pragma GCC optimize("fp-contract=off")  // AVX-512 has fused multiply-add
 
 #define PC_SIMD avx512
 #define PC_SIMD_BYTES 64
-#define PC_SIMD_F16C
+#define PC_SIMD_F16C_ELSEWHERE  // 512-bit conversions are no faster than those of AVX2, on some machines
+                                // slower
 #define PC_SIMD_MASKED
 #include "reduce_kernels.hpp"
 

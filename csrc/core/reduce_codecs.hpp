@@ -269,19 +269,29 @@ struct BFloat16 {
       even = quiet(value[0]);
       odd = quiet(value[1]);
     }
-    // Round up where what is cut off is more than half, or is half and the last bit kept is odd.
-    const V<uint16_t> kept = blend(even >> 16, odd), cut = blend(even, odd << 16);
-    const V<uint16_t> up = (V<uint16_t>)((cut | (kept & uint16_t{1})) > uint16_t{0x8000});
-    store<uint16_t>(to, kept - up);  // `up` is 0 or -1
+    store<uint16_t>(to, round(blend(even >> 16, odd), blend(even, odd << 16)));
   }
 
  private:
   // The lower halves of one, the upper ones of the other.
   PC_INLINE static V<uint16_t> blend(V<uint32_t> lower, V<uint32_t> upper) {
-#if PC_SIMD_BYTES == 32
+#if PC_SIMD_BYTES == 64
+    return (V<uint16_t>)_mm512_mask_blend_epi16(0xaaaaaaaa, (__m512i)lower, (__m512i)upper);
+#elif PC_SIMD_BYTES == 32
     return (V<uint16_t>)_mm256_blend_epi16((__m256i)lower, (__m256i)upper, 0xaa);
 #else
     return (V<uint16_t>)((lower & 0xffffu) | (upper & 0xffff0000u));
+#endif
+  }
+
+  // Up where what is cut off is more than half, or is half and the last bit kept is odd.
+  PC_INLINE static V<uint16_t> round(V<uint16_t> kept, V<uint16_t> cut) {
+    const V<uint16_t> sticky = cut | (kept & uint16_t{1}), half = V<uint16_t>{} + uint16_t{0x8000};
+#if PC_SIMD_BYTES == 64
+    const __mmask32 up = _mm512_cmpgt_epu16_mask((__m512i)sticky, (__m512i)half);
+    return (V<uint16_t>)_mm512_mask_sub_epi16((__m512i)kept, up, (__m512i)kept, _mm512_set1_epi16(-1));
+#else
+    return kept - (V<uint16_t>)((V<int16_t>)(sticky ^ half) > 0);  // a comparison gives 0 or -1
 #endif
   }
 
@@ -315,15 +325,6 @@ struct Float16 {
   }
 
  private:
-#if PC_SIMD_BYTES == 64
-  PC_INLINE static V<float> widen(const uint8_t* from) {
-    return (V<float>)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256((const __m256i*)from));
-  }
-  PC_INLINE static void narrow(uint8_t* to, V<float> value) {
-    _mm256_storeu_si256((__m256i*)to, _mm512_maskz_cvtps_ph(0xffff, (__m512)value,
-                                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-#else
   PC_INLINE static V<float> widen(const uint8_t* from) {
     return (V<float>)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
   }
@@ -331,7 +332,6 @@ struct Float16 {
     _mm_storeu_si128((__m128i*)to,
                      _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-#endif
 };
 #else
 using Float16 = Narrow<SmallFormat<5, 10, true>>;

@@ -10,7 +10,14 @@ Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patie
 
 Communicator::~Communicator() { close(); }
 
+void Communicator::forget() {
+  forgotten_ = true;
+  group_.forget();
+  if (progress_.joinable()) progress_.detach();
+}
+
 void Communicator::close() {
+  if (forgotten_) return;
   {
     std::lock_guard lock(queue_mutex_);
     stop_ = true;
@@ -158,6 +165,9 @@ void Communicator::remove_region(uint32_t id) {
   executor_.remove_region(id);
 }
 
-void Communicator::abort() { group_.poison(ErrorKind::aborted); }
+void Communicator::abort() {
+
+  if (!forgotten_) group_.poison(ErrorKind::aborted);
+}
 
 }  // namespace pc

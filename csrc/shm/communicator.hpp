@@ -49,6 +49,7 @@ class Communicator {
   void remove_region(uint32_t id);
   void abort();  // from any thread: wakes everyone with AbortedError
   void close();  // never waits for peers
+  void forget();  // in a forked child: no memory, no thread, no lock can be used any more
 
  private:
   std::unique_lock<std::timed_mutex> acquire(bool interruptible);
@@ -63,7 +64,7 @@ class Communicator {
   Patience patience_;
   std::timed_mutex busy_;  // held by whoever executes
   uint64_t sequence_ = 0;
-  bool closed_ = false;
+  bool closed_ = false, forgotten_ = false;
   std::optional<Error> failure_;
 
   std::mutex queue_mutex_;

@@ -230,13 +230,13 @@ bool Executor::agreed() {
 }
 
 const std::byte* Executor::payload(int peer, const Header& header) const {
-  switch (static_cast<Carrier>(header.carrier)) {
+  switch (static_cast<Carrier>(header.carrier & 3)) {
     case Carrier::inlined: return header.payload;
     case Carrier::slot: return group_.pool(peer) + header.location;
     case Carrier::pointer: return reinterpret_cast<const std::byte*>(header.location);
     case Carrier::region:
       for (const Region& region : regions_)
-        if (region.id == header.region) return region.base[static_cast<size_t>(peer)] + header.location;
+        if (region.id == header.carrier >> 2) return region.base[static_cast<size_t>(peer)] + header.location;
   }
   throw Error(ErrorKind::transport, "rank " + std::to_string(peer) + " published memory that this rank has not mapped", peer);
 }
@@ -288,7 +288,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
     const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
-      message.region = static_cast<uint16_t>(region->id);
+      message.region = region->id;
       message.location = static_cast<uint64_t>(at - region->base[static_cast<size_t>(rank_)]);
       return message;
     }
@@ -352,8 +352,7 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     header.fingerprint = fingerprint_;
     header.location = message.location;
     header.bytes = static_cast<uint32_t>(message.bytes);
-    header.carrier = static_cast<uint16_t>(message.carrier);
-    header.region = message.region;
+    header.carrier = static_cast<uint32_t>(message.carrier) | message.region << 2;
     if (message.carrier == Carrier::inlined) std::memcpy(header.payload, inlined_, kInline);
     header.flag.store(number, std::memory_order_release);
     ring(group_.control(peer));

@@ -66,7 +66,7 @@ struct Call {
 
 // A range of memory that all members have mapped (symmetric memory): peers may read it in place.
 struct Region {
-  uint32_t id;
+  uint32_t id;  // below 2^30, the same on all ranks
   std::vector<std::byte*> base;  // by rank
   size_t bytes;
 };
@@ -97,7 +97,7 @@ class Executor {
 
   struct Message {
     Carrier carrier = Carrier::inlined;
-    uint16_t region = 0;
+    uint32_t region = 0;
     uint64_t location = 0;
     size_t bytes = 0;
     std::byte* target = nullptr;  // where to write it, if anywhere

@@ -33,7 +33,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
       size_(size),
       pool_bytes_(pool_bytes),
       layout_(static_cast<uint32_t>(size), pool_bytes),
-      own_(Mapping::create(layout_.bytes, "pycollectives")),
+      own_(size == 1 ? Mapping::alone(layout_.bytes) : Mapping::create(layout_.bytes, "pycollectives")),
       peers_(static_cast<size_t>(size)),
       base_(static_cast<size_t>(size), nullptr),
       pidfd_(static_cast<size_t>(size), -1) {
@@ -43,7 +43,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
 }
 
 Group::~Group() {
-  depart();
+  if (!forgotten_) depart();
   for (int fd : pidfd_)
     if (fd >= 0) ::close(fd);
 }
@@ -54,7 +54,14 @@ void Group::attach(int peer, int fd, int pid) {
   if (pid != getpid()) pidfd_[static_cast<size_t>(peer)] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
 }
 
+void Group::forget() {
+  own_.forget();
+  for (Mapping& peer : peers_) peer.forget();
+  forgotten_ = true;
+}
+
 void Group::depart() {
+  if (forgotten_) return;
   if (control(rank_).presence.exchange(Presence::departed, std::memory_order_acq_rel) != Presence::present) return;
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_ && base_[static_cast<size_t>(peer)]) wake(control(peer));

@@ -27,6 +27,7 @@ class Group {
   // Maps the segment of `peer`, whose process is `pid`. The descriptor stays the caller's.
   void attach(int peer, int fd, int pid);
   void close_fd() { own_.close_fd(); }
+  void forget();  // in a forked child: this object can only be destroyed
   void depart();  // from now on peers that need this rank raise
 
   Control& control(int rank) const { return *reinterpret_cast<Control*>(base_[rank]); }
@@ -66,6 +67,7 @@ class Group {
   std::vector<Mapping> peers_;
   std::vector<std::byte*> base_;
   std::vector<int> pidfd_;
+  bool forgotten_ = false;
 };
 
 // "all_reduce(float32[409600], sum)", from a record.

@@ -32,8 +32,7 @@ struct alignas(kLine) Header {
   uint64_t fingerprint;        // of the call, with its sequence number
   uint64_t location;           // offset in the pool or region, or address
   uint32_t bytes;              // payload bytes modulo 2^32, for a check
-  uint16_t carrier;
-  uint16_t region;
+  uint32_t carrier;            // Carrier in the low 2 bits, the region's number above
   std::byte payload[kInline];
 };
 static_assert(sizeof(Header) == kLine);

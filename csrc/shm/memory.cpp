@@ -70,6 +70,12 @@ Mapping::~Mapping() {
   close_fd();
 }
 
+void Mapping::forget() {
+  close_fd();
+  data_ = nullptr;
+  size_ = 0;
+}
+
 void Mapping::close_fd() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
@@ -92,6 +98,15 @@ Mapping Mapping::create(size_t bytes, const char* name) {
   } while (status != 0 && errno == EINTR);
   if (status != 0) refuse((std::string(" (") + std::strerror(errno) + ")").c_str());
   made.data_ = map(made.fd_, bytes);
+  made.size_ = bytes;
+  return made;
+}
+
+Mapping Mapping::alone(size_t bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) throw Error(ErrorKind::transport, std::string("mmap: ") + std::strerror(errno));
+  Mapping made;
+  made.data_ = static_cast<std::byte*>(address);
   made.size_ = bytes;
   return made;
 }

@@ -14,6 +14,8 @@ class Mapping {
 
   // Creates `bytes` of memory. Throws Error(transport) with needed and available bytes if they are not there.
   static Mapping create(size_t bytes, const char* name);
+  // Private memory without a descriptor, for a communicator of one rank.
+  static Mapping alone(size_t bytes);
   // Maps a descriptor received from a peer (the descriptor stays the caller's). Throws Error(transport) if it is smaller.
   static Mapping attach(int fd, size_t bytes);
 
@@ -21,6 +23,7 @@ class Mapping {
   size_t size() const { return size_; }
   int fd() const { return fd_; }  // of memory created here, else -1
   void close_fd();
+  void forget();  // in a forked child, where the memory is not mapped: nothing to give back
 
  private:
   std::byte* data_ = nullptr;

@@ -16,7 +16,7 @@ from pycollectives.bootstrap.desk import Desk, answer, number
 from pycollectives.bootstrap.handshake import Doorkeeper, open_pidfd, peer_credentials, refusal_of_user
 from pycollectives.bootstrap.matching import Outcome
 from pycollectives.bootstrap.rendezvous import close_all
-from pycollectives.bootstrap.wire import Channel, Frame, Kind, ProtocolError
+from pycollectives.bootstrap.wire import Channel, Frame, Kind
 from pycollectives.errors import BootstrapError
 
 _HANDSHAKE_SECONDS = 10.0
@@ -202,7 +202,7 @@ class Broker:
                 self._write(peer)
             if peer.channel.ended:
                 self._hung_up(peer, "has ended or closed its connection")
-        except ProtocolError as error:
+        except BootstrapError as error:
             self._hung_up(peer, f"has lost its connection: {error}")
 
     def _hung_up(self, peer: _Peer, reason: str) -> None:

@@ -89,7 +89,10 @@ class Table:
         return [Outcome(each.rank, each.ticket, parts) for each in parts]
 
     def leave(self, rank: int, reason: str) -> list[Outcome]:
-        """Note that a rank has gone, ``reason`` as in "rank 1 has ended"; return the calls that this ends."""
+        """Note that a rank has gone, ``reason`` as in "rank 1 has ended"; return the calls that this ends.
+
+        The rank's own are among them: a thread of it may have closed while another one waits.
+        """
         if rank in self.gone:
             return []
         self.gone[rank] = reason
@@ -101,7 +104,7 @@ class Table:
                 ended += self._fail(exchange, text, rank)
             else:
                 ended += self._fail_if_hopeless(exchange)
-        return [outcome for outcome in ended if outcome.rank != rank]
+        return ended
 
     def withdraw(self, rank: int, ticket: int) -> None:
         """Forget the contribution of a call that its rank has given up."""

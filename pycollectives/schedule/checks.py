@@ -27,9 +27,9 @@ def failure(
         where = f"rank {rank}, step {at.step}{phase}{channel}: "
     return ScheduleError(
         f"{schedule.collective} by {schedule.algorithm!r} with {schedule.size} ranks: {where}{text}",
+        chunk=chunk,
         rank=rank,
         step=None if at is None else at.step,
-        chunk=chunk,
         peer=peer,
         collective=schedule.collective,
         algorithm=schedule.algorithm,

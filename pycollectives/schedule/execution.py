@@ -121,17 +121,15 @@ class Execution:
         values = []
         for index, content in zip(chunks.index, chunks.contents, strict=True):
             if chunks.space == "input" and index in self.written[rank, op.channel]:
-                text = (
-                    f"{verb} input chunk {index} after chunk {index} was written: in place they are the same"
-                )
-                raise failure(
-                    self.schedule, f"{text}; keep the input in scratch", rank=rank, at=op, chunk=index
-                )
+                text = f"{verb} input chunk {index} after chunk {index} was written (in place: the same)"
+                text += "; keep a copy in scratch"
+                raise failure(self.schedule, text, rank=rank, at=op, chunk=index)
             tree = self.value(rank, op.channel, chunks.space, index)
             if tree is None:
                 raise self._empty(rank, i, op, Chunks(chunks.space, (index,)), verb)
             if tree.chunk != content:
-                text = f"{verb} scratch chunk {index} as chunk {content}, but it holds chunk {tree.chunk} (like=)"
+                text = f"{verb} scratch chunk {index} as chunk {content}, but it holds chunk {tree.chunk}"
+                text += ": the two say different like="
                 raise failure(self.schedule, text, rank=rank, at=op, chunk=index)
             values.append(tree)
         return tuple(values)

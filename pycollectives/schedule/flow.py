@@ -237,6 +237,6 @@ def check_deadlock(messages: Messages, graph: Waits, order: list[tuple[int, int]
         lines.append(f"  {reason}: rank {rank}, step {op.step}: {op}, which waits for")
     lines[-1] = lines[-1].removesuffix(", which waits for") + " (the first again)"
     if len(lines) > SHOWN:
-        lines[SHOWN - 1 : -1] = [f"  ... {len(lines) - SHOWN} more ..."]
+        lines[SHOWN - 2 : -1] = [f"  ... {len(lines) - SHOWN + 1} more ..."]
     chunk, peer = stuck_op.parts[0][1].index[0], stuck_op.parts[0][0]
     raise failure(messages.schedule, "\n".join(lines), rank=path[0][0], at=stuck_op, chunk=chunk, peer=peer)

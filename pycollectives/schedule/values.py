@@ -137,11 +137,11 @@ def _aligned(*values: Any) -> tuple[Any, ...]:
 
 
 def columns(*values: Any) -> Any:
-    """Peers side by side: values of shape (ranks,) joined into one of shape (ranks, len(values))."""
+    """Peers side by side: scalars and values of shape (ranks,) joined into one of shape (ranks, n)."""
     if any(isinstance(x, Deferred) for x in values):
         return Deferred(columns, *values)
-    present = np.stack(np.broadcast_arrays(*(np.asarray(present_mask(x)) for x in values)), axis=-1)
-    value = np.stack(np.broadcast_arrays(*(np.asarray(plain(x)) for x in values)), axis=-1)
+    present = np.stack(np.broadcast_arrays(*(np.atleast_1d(present_mask(x)) for x in values)), axis=-1)
+    value = np.stack(np.broadcast_arrays(*(np.atleast_1d(plain(x)) for x in values)), axis=-1)
     present, value = np.broadcast_arrays(present, value)
     return value if np.all(present) else Maybe(value, present)
 

@@ -29,8 +29,8 @@ class Proof:
     in_program_order  every rank may run its operations strictly one after the other, each channel by itself,
                       with one message per pair and channel under way
     order             per rank the positions of its operations in an order that may be run like that
-    message           per rank and operation: the stage of what each part carries (a send: to each peer, a receive:
-                      from each peer, a local operation: what is read)
+    message           per rank and operation: the stage of what each part carries (a send: to each peer, a
+                      receive: from each peer, a local operation: what is read)
     before, after     per rank and operation: the stage of its target chunks (a send: of what it sends)
     steps             number of distinct steps
     bytes_sent        per rank, in units of the whole vector, each peer counted, all chunks being equal
@@ -62,9 +62,9 @@ class Proof:
 def verify(schedule: Schedule) -> Proof:
     """Prove a schedule that was evaluated for all its ranks.
 
-    Proved are: every send has its receive, of the same chunks; no deadlock with queues of one message per pair
-    and channel; nothing reads an empty chunk, writes the input or overlaps itself; every output chunk ends with
-    exactly the contributions that the collective asks for, each once.
+    Proved are: every send has its receive, of the same chunks; no deadlock with queues of one message per
+    pair and channel; nothing reads an empty chunk, writes the input or overlaps itself; every output chunk
+    ends with exactly the contributions that the collective asks for, each once.
 
     Raises ScheduleError, which names rank, step and chunk.
     """
@@ -179,8 +179,8 @@ def _compare(proof: Proof, other: Schedule, rank: int, how: str, hint: str) -> N
     schedule = proof.schedule
     shape = (schedule.nchunks, schedule.channels)
     if (other.nchunks, other.channels) != shape:
-        text = f"evaluated {how} it has {other.nchunks} chunks and {other.channels} channels"
-        raise failure(schedule, f"{text}, else {shape[0]} and {shape[1]}: {hint}", rank=rank)
+        text = f"evaluated {how} it has chunks, channels = {other.nchunks}, {other.channels}"
+        raise failure(schedule, f"{text}, else {shape[0]}, {shape[1]}: {hint}", rank=rank)
     here, there = proof.operations[rank], other.operations()[rank]
     if here == there:
         return

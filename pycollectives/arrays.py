@@ -1,0 +1,114 @@
+"""From the caller's arrays to contiguous buffers and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .errors import InvalidArgumentError, UnsupportedError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass
+class Buffers:
+    """The contiguous arrays that a call works on. `result` is what the caller gets; where it is strided, `out` is a
+    contiguous stand-in that is copied into it at the end."""
+
+    x: Array
+    out: Array | None
+    result: Array | None
+
+    def finish(self) -> Array | None:
+        if self.result is not None and self.out is not self.result:
+            assert self.out is not None
+            self.result[...] = self.out.reshape(self.result.shape)
+        return self.result
+
+
+def as_input(x: Any, what: str = "x") -> Array:
+    """`x` as a NumPy array in native byte order; InvalidArgumentError for what cannot be one."""
+    if isinstance(x, np.ndarray):
+        array = x
+    else:
+        try:
+            array = np.asarray(x)
+        except Exception as error:
+            raise InvalidArgumentError(f"{what} is not an array: {error}") from error
+    dtype = array.dtype
+    if dtype.hasobject:
+        raise InvalidArgumentError(f"{what} has dtype {dtype}, which holds Python objects; only plain data can be moved")
+    if not dtype.isnative:
+        raise InvalidArgumentError(
+            f"{what} has dtype {dtype.str}, which is not in this machine's byte order; "
+            f"use {what}.astype({dtype.newbyteorder('=').name!r})"
+        )
+    return array
+
+
+def address(array: Array) -> int:
+    """Where the data of an array begins."""
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
+
+
+def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_shape: bool = False) -> Array:
+    """`out` if the result fits there, else InvalidArgumentError with the offending values."""
+    if not isinstance(out, np.ndarray):
+        raise InvalidArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
+    if out.dtype != dtype:
+        raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}")
+    count = int(np.prod(shape, dtype=np.int64))
+    if out.size != count:
+        raise InvalidArgumentError(f"out has {out.size} elements (shape {out.shape}), the result has {count} (shape {shape})")
+    if not any_shape and out.shape != shape:
+        raise InvalidArgumentError(f"out has shape {out.shape}, the result has {shape}")
+    if not out.flags.writeable:
+        raise InvalidArgumentError("out is read-only")
+    if out.size > 1 and any(stride == 0 and n > 1 for stride, n in zip(out.strides, out.shape, strict=True)):
+        raise InvalidArgumentError("out repeats elements (a stride is 0); every element needs memory of its own")
+    return out
+
+
+def check_overlap(x: Array, out: Array, shift: int) -> None:
+    """Refuses partial overlap. The same memory is in place; so is a block that lies where it belongs: `shift` bytes into
+    the output (or, negative, into the input)."""
+    if x.size == 0 or out.size == 0 or not np.may_share_memory(x, out):
+        return
+    same_layout = x.flags.c_contiguous and out.flags.c_contiguous or x.strides == out.strides
+    if same_layout and address(x) == address(out) + shift:
+        return
+    try:
+        overlap = np.shares_memory(x, out, max_work=100_000)
+    except Exception:  # too hard to tell: numpy.exceptions.TooHardError; the ranges do meet
+        overlap = True
+    if overlap:
+        raise InvalidArgumentError(
+            "x and out overlap but are not the same memory: pass the same array for an in-place call, or arrays that do not overlap"
+        )
+
+
+def prepare(x: Array, out: Any, shape: tuple[int, ...] | None, *, any_shape: bool = False, shift: int = 0) -> Buffers:
+    """Contiguous buffers for a call. `shape` is the result's, None where this rank has none."""
+    source = x if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(x.shape)
+    if shape is None:
+        return Buffers(source, None, None)
+    if out is None:
+        made = np.empty(shape, x.dtype)
+        return Buffers(source, made, made)
+    result = check_output(out, x.dtype, shape, any_shape=any_shape)
+    check_overlap(x, result, shift)
+    if result.flags.c_contiguous:
+        return Buffers(source, result, result)
+    return Buffers(source, np.empty(shape, x.dtype), result)
+
+
+def reducible(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype that can be reduced; UnsupportedError names those that can."""
+    from . import _core
+
+    if dtype.name not in _core.DTYPES:
+        raise UnsupportedError(f"dtype {dtype} cannot be reduced; these can: {', '.join(_core.DTYPES)}")
+    return dtype.name

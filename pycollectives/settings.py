@@ -1,0 +1,64 @@
+"""Settings of a communicator: decided by rank 0 when it is made, the same on all ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+
+from .cost import Machine
+from .errors import InvalidArgumentError
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`pool_bytes`: memory for messages in flight, per rank. `segment_bytes`: the size of one message when data is cut up.
+    `algorithms`: the choices of the environment variable PYCOLLECTIVES_ALGORITHM."""
+
+    pool_bytes: int
+    segment_bytes: int
+    machine: Machine
+    algorithms: dict[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Settings:
+        fields = json.loads(data)
+        return Settings(**{**fields, "machine": Machine(**fields["machine"])})
+
+
+def cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def number(variable: str, default: int) -> int:
+    """An integer setting of the environment."""
+    text = os.environ.get(variable)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgumentError(f"{variable}={text!r} is not a whole number") from None
+
+
+def decide(size: int, *, nested: bool) -> Settings:
+    """This rank's wish; rank 0's counts."""
+    from .dispatch import environment
+
+    pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
+    if pool < 64 * 1024 or segment < 4096:
+        raise InvalidArgumentError("PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096")
+    return Settings(pool, segment, Machine(cores=cores()), environment())
+
+
+def patience(size: int) -> tuple[int, int]:
+    """Spins and yields before a waiting rank sleeps: long where every rank has a core, short where they take turns."""
+    spins = number("PYCOLLECTIVES_SPINS", 4000 if size <= cores() else 30)
+    return spins, number("PYCOLLECTIVES_YIELDS", 100 if size <= cores() else 200)
