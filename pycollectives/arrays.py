@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,7 +62,7 @@ def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_
         raise InvalidArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
     if out.dtype != dtype:
         raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}")
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if out.size != count:
         raise InvalidArgumentError(f"out has {out.size} elements (shape {out.shape}), the result has {count} (shape {shape})")
     if not any_shape and out.shape != shape:
@@ -105,10 +107,16 @@ def prepare(x: Array, out: Any, shape: tuple[int, ...] | None, *, any_shape: boo
     return Buffers(source, np.empty(shape, x.dtype), result)
 
 
+@lru_cache(maxsize=256)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """`dtype.name`, which NumPy takes microseconds to put together."""
+    return dtype.name
+
+
 def reducible(dtype: np.dtype[Any]) -> str:
     """The name of a dtype that can be reduced; UnsupportedError names those that can."""
     from . import _core
 
-    if dtype.name not in _core.DTYPES:
+    if (name := dtype_name(dtype)) not in _core.DTYPES:
         raise UnsupportedError(f"dtype {dtype} cannot be reduced; these can: {', '.join(_core.DTYPES)}")
-    return dtype.name
+    return name

@@ -7,18 +7,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from . import _core, dispatch, ops, settings
-from .arrays import Array, Buffers, address, as_input, prepare, reducible
+from .arrays import Array, Buffers, address, as_input, dtype_name, prepare, reducible
 from .bootstrap.rendezvous import Rendezvous
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
 from .ops import OpLike
@@ -26,8 +27,9 @@ from .regions import Regions
 from .schedule import COLLECTIVES, Algorithm, names
 from .schedule.lowering import lower
 from .schedule.registry import suggest
-from .work import PersistentCall, Work
+from .work import PersistentCall, Work, persistent
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
@@ -37,7 +39,18 @@ def _plan(algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, w
     return _core.Plan(**lower(algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse).arrays())
 
 
-class Communicator:
+def _fast(form: int) -> Callable[[Method], Method]:
+    """A method with the native fast way in (csrc/bindings/fastcall.cpp). `form`: the result has the shape of the input (0),
+    gathers it (1), scatters it (2); there is no data (3)."""
+
+    def wrap(method: Method) -> Method:
+        fast: Method = functools.update_wrapper(_core.FastMethod(method, form), method)  # type: ignore[assignment]
+        return fast
+
+    return wrap
+
+
+class Communicator(_core.Endpoint):  # type: ignore[misc]
     """A group of ranks that call collectives together. Made by `pc.init()`, `split`, or `pc.run_threads`.
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are
@@ -53,11 +66,17 @@ class Communicator:
     peer has died, left or raised; CollectiveTimeoutError; AbortedError. After one of the last four the communicator is unusable.
     """
 
-    timeout: float = 600.0
+    timeout: float
+
+    def __new__(cls, *_: Any, **__: Any) -> Communicator:
+        made: Communicator = super().__new__(cls)
+        return made
 
     def __init__(
         self, rendezvous: Rendezvous, name: str = "world", ranks: Sequence[int] | None = None, regions: Regions | None = None
     ) -> None:
+        self.timeout = 600.0
+        self._core: Any = None
         self._rendezvous = rendezvous
         self.name = name
         self.world_ranks = tuple(range(rendezvous.size) if ranks is None else ranks)
@@ -70,7 +89,7 @@ class Communicator:
         self._lock = threading.Lock()
         self.settings = self._agree()
         spins, yields = settings.patience(self.size)
-        self._core: Any = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, spins, yields)
+        self._core = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, spins, yields)
         if self.size > 1:
             for peer, (payload, fds) in enumerate(self._exchange("memory", str(self._pid).encode(), [self._core.fd])):
                 if peer != self.rank:
@@ -78,6 +97,7 @@ class Communicator:
                 for fd in fds:
                     os.close(fd)
             self._core.close_fd()
+        self._open(self._core, self.size, self.timeout)
         self._regions = Regions() if regions is None else regions
         self._regions.join(self)
         _alive.add(self)
@@ -126,6 +146,7 @@ class Communicator:
     def close(self) -> None:
         """Leave. Never waits for peers; those that still need this rank get PeerError. Idempotent."""
         core, self._core = self._core, None
+        self._shut()
         if core is None or self._pid != os.getpid():
             return
         core.close()
@@ -150,6 +171,7 @@ class Communicator:
 
     # -- the verbs ---------------------------------------------------------------------------------------------
 
+    @_fast(0)
     def all_reduce(
         self,
         x: Any,
@@ -183,6 +205,7 @@ class Communicator:
         """Like `all_reduce`, but only `root` gets the result; the others get None and their `out` is not touched."""
         return self._call("reduce", x, op, root, out, algorithm, deterministic, async_op, timeout)
 
+    @_fast(2)
     def reduce_scatter(
         self,
         x: Any,
@@ -200,12 +223,14 @@ class Communicator:
         """
         return self._call("reduce_scatter", x, op, None, out, algorithm, deterministic, async_op, timeout)
 
+    @_fast(1)
     def all_gather(
         self, x: Any, *, out: Array | None = None, algorithm: str | None = None, async_op: bool = False, timeout: float | None = None
     ) -> Any:
         """Every rank's `x`, in rank order: result (size, *x.shape), or any `out` of size * x.size elements."""
         return self._call("all_gather", x, None, None, out, algorithm, False, async_op, timeout)
 
+    @_fast(0)
     def broadcast(
         self,
         x: Any,
@@ -219,6 +244,7 @@ class Communicator:
         """`root`'s `x` on every rank. Elsewhere `x` only says shape and dtype; `out=x` receives in place."""
         return self._call("broadcast", x, None, root, out, algorithm, False, async_op, timeout)
 
+    @_fast(3)
     def barrier(self, *, algorithm: str | None = None, async_op: bool = False, timeout: float | None = None) -> Any:
         """Return when all ranks have called it."""
         return self._call("barrier", np.empty(0, np.uint8), None, None, None, algorithm, False, async_op, timeout)
@@ -242,15 +268,11 @@ class Communicator:
         self._verb(verb)
         x = np.empty(0, np.uint8) if verb == "barrier" else x
         contract = COLLECTIVES[verb]
-        prepared, buffers, text = self._prepare(
-            verb, x, op if contract.reduces and verb != "barrier" else None, root if contract.rooted else None, out, algorithm, deterministic
-        )
-        core, limit = self._native(), self.timeout if timeout is None else timeout
-        source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
-        refill = None
-        if isinstance(x, np.ndarray) and buffers.x is not x:
-            refill = lambda: np.copyto(buffers.x, x.reshape(buffers.x.shape))  # noqa: E731
-        return PersistentCall(lambda: core.run(prepared, source, target, limit), refill, buffers, text)
+        named, _ = self._named(verb, algorithm)
+        operator, place = op if contract.reduces and verb != "barrier" else None, root if contract.rooted else None
+        prepared, buffers, text = self._prepare(verb, x, operator, place, out, named, deterministic)
+        limit = self.timeout if timeout is None else timeout
+        return persistent(self._native(), prepared, as_input(x), buffers, limit, text)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
@@ -320,16 +342,29 @@ class Communicator:
         self, verb: str, x: Any, op: Any, root: Any, out: Any, algorithm: str | None, deterministic: bool, async_op: bool, timeout: float | None
     ) -> Any:
         core = self._native()
-        prepared, buffers, _ = self._prepare(verb, x, op, root, out, algorithm, deterministic)
+        named, _ = self._named(verb, algorithm)
+        prepared, buffers, _ = self._prepare(verb, x, op, root, out, named, deterministic)
         limit = self.timeout if timeout is None else timeout
         source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
         if async_op:
             return Work(self, core.submit(prepared, source, target, limit), buffers, (x, prepared))
+        if named is None and not deterministic and (verb == "barrier" or type(x) is np.ndarray):
+            self._remember_call(verb, x, op, root, prepared)
         core.run(prepared, source, target, limit)
         return buffers.finish()
 
+    def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
+        """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
+        method = getattr(Communicator, verb)
+        if not isinstance(method, _core.FastMethod):
+            return
+        data = None if verb == "barrier" else x
+        for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
+            for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
+                self._remember(method.__wrapped__, data, shown, place, prepared)
+
     def _prepare(
-        self, verb: str, x: Any, op: Any, root: Any, out: Any, algorithm: str | None, deterministic: bool
+        self, verb: str, x: Any, op: Any, root: Any, out: Any, named: str | None, deterministic: bool
     ) -> tuple[Any, Buffers, str]:
         """Checks everything; returns the prepared call, its buffers and a text for people."""
         x = as_input(x)
@@ -338,8 +373,7 @@ class Communicator:
         operator = None if op is None else ops.resolve(op, self.size)
         if operator is not None:
             ops.check(operator, reducible(x.dtype))
-        named, _ = self._named(verb, algorithm)
-        key = (verb, x.dtype.str + x.dtype.name, x.size, operator, root, named, deterministic)
+        key = (verb, x.dtype.str, dtype_name(x.dtype), x.size, operator, root, named, deterministic)
         prepared = self._prepared.get(key)
         if prepared is None:
             with self._lock:

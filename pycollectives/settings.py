@@ -52,7 +52,7 @@ def decide(size: int, *, nested: bool) -> Settings:
     from .dispatch import environment
 
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 64 * 1024)
     if pool < 64 * 1024 or segment < 4096:
         raise InvalidArgumentError("PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096")
     return Settings(pool, segment, Machine(cores=cores()), environment())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .arrays import Array, Buffers
+import numpy as np
+
+from . import _core
+from .arrays import Array, Buffers, address
 
 if TYPE_CHECKING:
     from .communicator import Communicator
@@ -38,20 +40,38 @@ class Work:
         return f"<Work {'done' if self.done() else 'pending'}>"
 
 
-class PersistentCall:
+class PersistentCall(_core.BoundCall):  # type: ignore[misc]
     """A call that was decided and checked once: `again = comm.plan("all_reduce", x, out=x); again()`.
 
     Reads and writes the same arrays every time, and returns the result. Collective like the call itself.
     """
 
-    def __init__(self, run: Callable[[], None], refill: Callable[[], None] | None, buffers: Buffers, text: str) -> None:
-        self._run, self._refill, self._buffers, self._text = run, refill, buffers, text
-
-    def __call__(self) -> Array | None:
-        if self._refill is not None:
-            self._refill()
-        self._run()
-        return self._buffers.finish()
+    text = ""
 
     def __repr__(self) -> str:
-        return f"<PersistentCall {self._text}>"
+        return f"<PersistentCall {self.text}>"
+
+
+class StridedCall(PersistentCall):
+    """A persistent call on strided arrays: copies in, calls, copies out."""
+
+    buffers: Buffers
+    x: Array
+
+    def __call__(self) -> Array | None:
+        if self.buffers.x is not self.x:
+            np.copyto(self.buffers.x, self.x.reshape(self.buffers.x.shape))
+        super().__call__()
+        return self.buffers.finish()
+
+
+def persistent(core: Any, prepared: Any, x: Array, buffers: Buffers, timeout: float, text: str) -> PersistentCall:
+    """The persistent form of one prepared call on `buffers`, made from the caller's `x`."""
+    contiguous = buffers.x is x and buffers.out is buffers.result
+    kind = PersistentCall if contiguous else StridedCall
+    target = 0 if buffers.out is None else address(buffers.out)
+    made: PersistentCall = kind(core, prepared, address(buffers.x), target, timeout, buffers.result, (x, buffers))
+    made.text = text
+    if isinstance(made, StridedCall):
+        made.buffers, made.x = buffers, x
+    return made

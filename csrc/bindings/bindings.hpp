@@ -5,12 +5,14 @@
 
 namespace pc {
 
-class Communicator;
+class Error;
+void raise_error(const Error& error);  // sets the Python exception
 
 void bind_reduce(pybind11::module_& module);
 void bind_errors(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
+void bind_fastcall(pybind11::module_& module);
 
 }  // namespace pc

@@ -4,8 +4,9 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
-#include "bindings/site.hpp"
+#include "bindings/handle.hpp"
 #include "core/verbs.hpp"
+#include "shm/reference_ring.hpp"
 
 namespace py = pybind11;
 
@@ -18,23 +19,22 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
-struct Handle : Communicator {
-  using Communicator::Communicator;
-  Sites sites;
-};
-
 const std::byte* constant(uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
 std::byte* writable(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
-
-uint64_t nanoseconds(double seconds) {
-  return seconds >= 1e9 ? ~uint64_t{0} / 2 : static_cast<uint64_t>(std::max(0.0, seconds) * 1e9);
-}
 
 void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
   const Site site = self.sites.here();
   const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, nullptr};
   const py::gil_scoped_release release;
   self.run(call);
+}
+
+// The same call `times` in a row, to measure the executor without the interpreter.
+void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout, uint32_t times) {
+  const Site site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, nullptr};
+  const py::gil_scoped_release release;
+  for (uint32_t i = 0; i < times; ++i) self.run(call);
 }
 
 py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
@@ -91,8 +91,8 @@ py::list records(Handle& self, int rank) {
     entry["root"] = record->root;
     entry["algorithm"] = record->algorithm;
     entry["state"] = state_name(record->state.load());
-    entry["started_ns"] = record->started;
-    entry["ended_ns"] = record->ended;
+    entry["started_ns"] = ticks_to_ns(record->started);
+    entry["ended_ns"] = record->state.load() == CallState::running ? 0 : ticks_to_ns(record->ended);
     if (rank == self.group().rank()) entry["site"] = resolve_site(*record);
     result.append(entry);
   }
@@ -110,6 +110,7 @@ void add_region(Handle& self, uint32_t id, const std::vector<uintptr_t>& bases, 
 
 void bind_communicator(py::module_& module) {
   register_membarrier();
+  ticks_to_ns(ticks());  // starts the comparison of the two clocks
   install_site_resolver();
   Executor::set_interrupt(&interrupted);
   module.attr("VERBS") = std::vector<std::string>(kVerbs.begin(), kVerbs.end());
@@ -128,6 +129,7 @@ void bind_communicator(py::module_& module) {
       .def("attach", [](Handle& self, int peer, int fd, int pid) { self.group().attach(peer, fd, pid); })
       .def("close_fd", [](Handle& self) { self.group().close_fd(); })
       .def("run", &run, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("run_many", &run_many, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"), py::arg("times"))
       .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))
@@ -142,6 +144,16 @@ void bind_communicator(py::module_& module) {
       .def("abort", &Communicator::abort)
       .def("forget", &Communicator::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
+
+  py::class_<ReferenceRing>(module, "ReferenceRing", "A hand-written ring all-reduce (float32 sum): the yardstick of bench/ring_gate.py.")
+      .def(py::init([](Handle& core, uint32_t spins, uint32_t yields) {
+             return std::make_unique<ReferenceRing>(core.group(), Patience{spins, yields, register_membarrier()});
+           }),
+           py::keep_alive<1, 2>())
+      .def("all_reduce", [](ReferenceRing& self, uintptr_t in, uintptr_t out, size_t count, uint32_t times) {
+        const py::gil_scoped_release release;
+        for (uint32_t i = 0; i < times; ++i) self.all_reduce(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(out), count);
+      });
 }
 
 }  // namespace pc

@@ -25,7 +25,9 @@ const char* class_name(ErrorKind kind) {
   return "CollectiveError";
 }
 
-void raise(const Error& error) {
+}  // namespace
+
+void raise_error(const Error& error) {
   if (error.kind() == ErrorKind::interrupted && PyErr_Occurred()) return;  // KeyboardInterrupt is already set
   const py::object type = py::module_::import("pycollectives.errors").attr(class_name(error.kind()));
   py::dict attributes;
@@ -37,14 +39,12 @@ void raise(const Error& error) {
   PyErr_SetObject(type.ptr(), made.ptr());
 }
 
-}  // namespace
-
 void bind_errors(py::module_&) {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      raise(error);
+      raise_error(error);
     }
   });
 }

@@ -2,6 +2,8 @@
 #include "shm/memory.hpp"
 
 #include "bindings/bindings.hpp"
+#include "core/error.hpp"
+#include "shm/flag_latency.hpp"
 
 namespace py = pybind11;
 
@@ -19,6 +21,15 @@ void bind_memory(py::module_& module) {
         return py::buffer_info(reinterpret_cast<unsigned char*>(m.data()), static_cast<py::ssize_t>(m.size()));
       });
   module.def("available_memory", &available_memory, "Bytes that may still be allocated: free memory and the cgroup's limit.");
+  module.def(
+      "flag_latency",
+      [](Mapping& memory, bool first, uint64_t after, uint64_t turns, double timeout) {
+        if (memory.size() < kFlagBytes) throw Error(ErrorKind::invalid_argument, "the flags need 256 bytes");
+        const py::gil_scoped_release release;
+        return flag_latency(memory.data(), first, after, turns, static_cast<uint64_t>(timeout * 1e9));
+      },
+      py::arg("memory"), py::arg("first"), py::arg("after"), py::arg("turns"), py::arg("timeout"),
+      "Nanoseconds that a flag takes from one rank to the other, both calling at the same time; -1 after `timeout` seconds.");
 }
 
 }  // namespace pc

@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module) {
   pc::bind_memory(module);
   pc::bind_plan(module);
   pc::bind_communicator(module);
+  pc::bind_fastcall(module);
 }

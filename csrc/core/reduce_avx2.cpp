@@ -1,7 +1,7 @@
 // The reduction kernels for AVX2 with F16C and FMA.
 #include "reduce.hpp"
 
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 

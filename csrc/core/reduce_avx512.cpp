@@ -1,7 +1,7 @@
 // The reduction kernels for AVX-512 (F, BW, DQ, VL).
 #include "reduce.hpp"
 
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 
@@ -15,8 +15,8 @@
 
 #define PC_SIMD avx512
 #define PC_SIMD_BYTES 64
-#define PC_SIMD_F16C_ELSEWHERE  // 512-bit conversions are no faster than those of AVX2, on some machines
-                                // slower
+#define PC_SIMD_F16C_ELSEWHERE  // AVX2 has float16: wider conversions gain nothing
+#define PC_SIMD_FMA
 #define PC_SIMD_MASKED
 #include "reduce_kernels.hpp"
 

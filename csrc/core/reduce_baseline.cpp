@@ -10,11 +10,7 @@
 
 #include "reduce.hpp"
 
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#else
 #pragma GCC optimize("fp-contract=off")
-#endif
 
 #define PC_SIMD baseline
 #define PC_SIMD_BYTES 16

@@ -1,60 +1,13 @@
 // How elements become vectors of accumulators and back. Included once per instruction set by
-// reduce_kernels.hpp, inside that instruction set's namespace; plain vector extensions wherever the compiler
-// does well with them.
+// reduce_kernels.hpp; plain vector extensions wherever the compiler does well with them.
 //
 // A codec moves `step` elements at a time: one vector of narrow elements, `vectors` vectors of accumulators.
+// `narrow_sources` tells `write` that no wide element went into the value.
 
-#if !defined(PC_SIMD) || !defined(PC_SIMD_BYTES)
-#error "include this from reduce_kernels.hpp"
-#endif
-
-#define PC_INLINE [[gnu::always_inline]] inline
+#include "reduce_vectors.hpp"
 
 namespace pc::PC_SIMD {
 namespace {
-
-template <class T>
-struct VectorOf {
-  using type [[gnu::vector_size(PC_SIMD_BYTES)]] = T;
-};
-template <class T>
-using V = typename VectorOf<T>::type;
-
-template <class T>
-inline constexpr int lanes = PC_SIMD_BYTES / sizeof(T);
-
-template <size_t Size>
-struct UnsignedOf;
-template <>
-struct UnsignedOf<1> {
-  using type = uint8_t;
-};
-template <>
-struct UnsignedOf<2> {
-  using type = uint16_t;
-};
-template <>
-struct UnsignedOf<4> {
-  using type = uint32_t;
-};
-template <>
-struct UnsignedOf<8> {
-  using type = uint64_t;
-};
-template <class T>
-using Bits = typename UnsignedOf<sizeof(T)>::type;
-
-template <class T>
-PC_INLINE V<T> load(const uint8_t* from) {
-  V<T> value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
-
-template <class T>
-PC_INLINE void store(uint8_t* to, V<T> value) {
-  __builtin_memcpy(to, &value, sizeof value);
-}
 
 // Types that are reduced in themselves.
 template <class T>
@@ -66,7 +19,7 @@ struct Native {
   static constexpr size_t item = sizeof(T), step = lanes<T>;
 
   PC_INLINE static void read(const uint8_t* from, bool, V<T> (&value)[1]) { value[0] = load<T>(from); }
-  PC_INLINE static void write(uint8_t* to, bool, const V<T> (&value)[1]) { store<T>(to, value[0]); }
+  PC_INLINE static void write(uint8_t* to, bool, bool, const V<T> (&value)[1]) { store<T>(to, value[0]); }
 };
 
 // bool: any non-zero byte is true, results are 0 and 1.
@@ -78,65 +31,6 @@ struct Bool : Native<uint8_t> {
     value[0] = raw < one ? raw : one;
   }
 };
-
-// Lane shuffles for narrow floats, which are widened in place: the words of one vector give the even and the
-// odd elements (16 bits) or the four residues modulo 4 (8 bits) without a shuffle. Only wide memory needs
-// these.
-template <int... I>
-struct Lanes {
-  static constexpr int n = sizeof...(I);
-  PC_INLINE static V<float> even(V<float> a, V<float> b) {
-    return __builtin_shuffle(a, b, V<int32_t>{2 * I...});
-  }
-  PC_INLINE static V<float> odd(V<float> a, V<float> b) {
-    return __builtin_shuffle(a, b, V<int32_t>{2 * I + 1 ...});
-  }
-  PC_INLINE static V<float> zip_low(V<float> a, V<float> b) {
-    return __builtin_shuffle(a, b, V<int32_t>{I / 2 + I % 2 * n...});
-  }
-  PC_INLINE static V<float> zip_high(V<float> a, V<float> b) {
-    return __builtin_shuffle(a, b, V<int32_t>{n / 2 + I / 2 + I % 2 * n...});
-  }
-};
-template <class Sequence>
-struct LanesOf;
-template <int... I>
-struct LanesOf<std::integer_sequence<int, I...>> {
-  using type = Lanes<I...>;
-};
-using FloatLanes = LanesOf<std::make_integer_sequence<int, lanes<float>>>::type;
-
-PC_INLINE void split(V<float> (&v)[2]) {
-  const V<float> even = FloatLanes::even(v[0], v[1]), odd = FloatLanes::odd(v[0], v[1]);
-  v[0] = even;
-  v[1] = odd;
-}
-
-PC_INLINE void zip(V<float> (&v)[2]) {
-  const V<float> low = FloatLanes::zip_low(v[0], v[1]), high = FloatLanes::zip_high(v[0], v[1]);
-  v[0] = low;
-  v[1] = high;
-}
-
-PC_INLINE void split(V<float> (&v)[4]) {
-  V<float> a[2] = {v[0], v[1]}, b[2] = {v[2], v[3]};
-  split(a);
-  split(b);
-  V<float> even[2] = {a[0], b[0]}, odd[2] = {a[1], b[1]};
-  split(even);
-  split(odd);
-  v[0] = even[0], v[1] = odd[0], v[2] = even[1], v[3] = odd[1];
-}
-
-PC_INLINE void zip(V<float> (&v)[4]) {
-  V<float> even[2] = {v[0], v[2]}, odd[2] = {v[1], v[3]};
-  zip(even);
-  zip(odd);
-  V<float> low[2] = {even[0], odd[0]}, high[2] = {even[1], odd[1]};
-  zip(low);
-  zip(high);
-  v[0] = low[0], v[1] = low[1], v[2] = high[0], v[3] = high[1];
-}
 
 // IEEE-like formats with Exponent and Mantissa bits. With infinity: as IEEE. Without (the `fn` kind):
 // the one code with all bits set is NaN, and everything that rounds beyond the largest value becomes it.
@@ -209,7 +103,7 @@ struct Narrow {
     }
   }
 
-  PC_INLINE static void write(uint8_t* to, bool wide, const V<float> (&value)[vectors]) {
+  PC_INLINE static void write(uint8_t* to, bool wide, bool, const V<float> (&value)[vectors]) {
     if (wide) {
       V<float> ordered[vectors];
       for (int j = 0; j < vectors; ++j) ordered[j] = value[j];
@@ -239,7 +133,7 @@ PC_INLINE bool may_have_nan([[maybe_unused]] V<float> a, [[maybe_unused]] V<floa
 #endif
 }
 
-// bfloat16: the upper half of a float32. NaN becomes the quiet NaN of the same sign.
+// bfloat16: the upper half of a float32. A NaN with wide ancestors becomes the quiet NaN of the same sign.
 struct BFloat16 {
   using Acc = float;
   static constexpr bool converts = true, has_plain = true;
@@ -257,7 +151,7 @@ struct BFloat16 {
     }
   }
 
-  PC_INLINE static void write(uint8_t* to, bool wide, const V<float> (&value)[2]) {
+  PC_INLINE static void write(uint8_t* to, bool wide, bool narrow_sources, const V<float> (&value)[2]) {
     if (wide) {
       V<float> ordered[2] = {value[0], value[1]};
       zip(ordered);
@@ -265,7 +159,8 @@ struct BFloat16 {
       return;
     }
     V<uint32_t> even = (V<uint32_t>)value[0], odd = (V<uint32_t>)value[1];
-    if (may_have_nan(value[0], value[1])) [[unlikely]] {
+    // The NaNs of narrow elements have nothing to be cut off, so that rounding leaves them alone.
+    if (!narrow_sources && may_have_nan(value[0], value[1])) [[unlikely]] {
       even = quiet(value[0]);
       odd = quiet(value[1]);
     }
@@ -314,7 +209,7 @@ struct Float16 {
       value[j] = wide ? load<float>(from + j * PC_SIMD_BYTES) : widen(from + j * PC_SIMD_BYTES / 2);
     }
   }
-  PC_INLINE static void write(uint8_t* to, bool wide, const V<float> (&value)[2]) {
+  PC_INLINE static void write(uint8_t* to, bool wide, bool, const V<float> (&value)[2]) {
     for (int j = 0; j < 2; ++j) {
       if (wide) {
         store<float>(to + j * PC_SIMD_BYTES, value[j]);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t block_bytes = 8192;  // of accumulators; a block of these and of a few sources stays in L1
 constexpr size_t copy_block_bytes = 16384;
-constexpr int most_fan_in = 4;
+constexpr int most_fan_in = 4, most_narrow_fan_in = 8;
 
 // Sources folded in registers. Two where widening costs more than a trip through L1 would save.
 template <class C>
@@ -31,58 +31,57 @@ PC_INLINE Sink advance(const Sink& sink, size_t bytes) {
   return {static_cast<uint8_t*>(sink.data) + bytes, sink.wide};
 }
 
-// For the last elements: `bytes` of them, then zeros up to a whole number of vectors.
-PC_INLINE void copy_padded(uint8_t* to, size_t room, const uint8_t* from, size_t bytes) {
-#ifdef PC_SIMD_MASKED
-  for (size_t at = 0; at < room; at += 64) {
-    const size_t left = bytes > at ? bytes - at : 0;
-    const __mmask64 mask = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
-    _mm512_store_si512(to + at, _mm512_maskz_loadu_epi8(mask, from + (left ? at : 0)));
+template <class Operand>
+PC_INLINE bool all_narrow(const Operand* operands, int count) {
+  for (int k = 0; k < count; ++k) {
+    if (operands[k].wide) return false;
   }
-#else
-  __builtin_memset(to, 0, room);
-  __builtin_memcpy(to, from, bytes);
-#endif
+  return true;
 }
 
-// From room that may be read up to a whole vector.
-PC_INLINE void copy_some(uint8_t* to, const uint8_t* from, size_t bytes) {
-#ifdef PC_SIMD_MASKED
-  for (size_t at = 0; at < bytes; at += 64) {
-    const size_t left = bytes - at;
-    const __mmask64 mask = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
-    _mm512_mask_storeu_epi8(to + at, mask, _mm512_load_si512(from + at));
-  }
-#else
-  __builtin_memcpy(to, from, bytes);
-#endif
-}
-
-using Fold = void (*)(const Source*, const Sink*, int, size_t, const Epilogue&);
+using Fold = void (*)(const Source*, int, const Sink*, int, size_t, const Epilogue&);
 
 // The only place that knows about the elements after the last whole step: it pads them to one.
 template <class C>
-[[gnu::noinline]] void fold_rest(Fold fold, int nsources, const Source* sources, const Sink* sinks,
+[[gnu::noinline]] void fold_rest(Fold fold, const Source* sources, int nsources, const Sink* sinks,
                                  int nsinks, size_t done, size_t rest, const Epilogue& epilogue) {
   constexpr size_t room = C::step * sizeof(typename C::Acc);
-  alignas(64) uint8_t padded[most_fan_in + 2][room];
-  Source from[most_fan_in];
+  alignas(64) uint8_t padded[most_narrow_fan_in + 2][room];
+  Source from[most_narrow_fan_in];
   for (int k = 0; k < nsources; ++k) {
     const size_t item = size_of<C>(sources[k].wide);
     from[k] = {padded[k], sources[k].wide};
     copy_padded(padded[k], C::step * item, static_cast<const uint8_t*>(sources[k].data) + done * item,
                 rest * item);
   }
-  const Sink to[2] = {{padded[most_fan_in], sinks[0].wide},
-                      {padded[most_fan_in + 1], sinks[nsinks - 1].wide}};
-  fold(from, to, nsinks, C::step, epilogue);
+  const Sink to[2] = {{padded[most_narrow_fan_in], sinks[0].wide},
+                      {padded[most_narrow_fan_in + 1], sinks[nsinks - 1].wide}};
+  fold(from, nsources, to, nsinks, C::step, epilogue);
   for (int k = 0; k < nsinks; ++k) {
     const size_t item = size_of<C>(sinks[k].wide);
-    copy_some(static_cast<uint8_t*>(sinks[k].data) + done * item, padded[most_fan_in + k], rest * item);
+    copy_some(static_cast<uint8_t*>(sinks[k].data) + done * item, padded[most_narrow_fan_in + k],
+              rest * item);
   }
 }
 
-// The loop over whole steps. Plain: narrow sources, one narrow sink, no epilogue, all known to the compiler.
+template <class T>
+PC_INLINE V<T> broadcast_factor(const Epilogue& epilogue) {
+  const T factor =
+      epilogue.factor == epilogue.factor ? static_cast<T>(epilogue.factor) : T(__builtin_nanf(""));
+  return factor - V<T>{};
+}
+
+template <class Op, class T, int N>
+PC_INLINE void apply_epilogue(T (&values)[N], Epilogue::Kind kind, T factor) {
+  if constexpr (Op::scales) {
+    for (T& value : values) {
+      if (kind == Epilogue::divide) value /= factor;
+      if (kind == Epilogue::scale) value *= factor;
+    }
+  }
+}
+
+// The loop over whole steps. Plain: everything is narrow, which the compiler then knows.
 template <class C, class Op, int K, bool Plain>
 PC_INLINE void fold_steps(const Source* sources, const Sink* sinks, int nsinks, size_t steps,
                           const Epilogue& epilogue) {
@@ -93,12 +92,12 @@ PC_INLINE void fold_steps(const Source* sources, const Sink* sinks, int nsinks, 
     from[k] = static_cast<const uint8_t*>(sources[k].data);
     wide_from[k] = !Plain && sources[k].wide;
   }
-  const bool twice = !Plain && nsinks == 2;
+  const bool twice = nsinks == 2;
   const Sink &first = sinks[0], &second = sinks[nsinks - 1];
   uint8_t *to = static_cast<uint8_t*>(first.data), *also = static_cast<uint8_t*>(second.data);
   const bool wide_to = !Plain && first.wide, wide_also = !Plain && second.wide;
-  const Epilogue::Kind kind = Plain ? Epilogue::none : epilogue.kind;
-  const V<T> factor = static_cast<T>(epilogue.factor) - V<T>{};
+  const Epilogue::Kind kind = epilogue.kind;
+  const V<T> factor = broadcast_factor<T>(epilogue);
 
   for (; steps > 0; --steps) {
     V<T> acc[C::vectors], next[C::vectors];
@@ -107,34 +106,56 @@ PC_INLINE void fold_steps(const Source* sources, const Sink* sinks, int nsinks, 
       C::read(from[k], wide_from[k], next);
       for (int j = 0; j < C::vectors; ++j) acc[j] = Op::apply(acc[j], next[j]);
     }
-    if constexpr (Op::scales) {
-      if (kind == Epilogue::divide) {
-        for (int j = 0; j < C::vectors; ++j) acc[j] /= factor;
-      } else if (kind == Epilogue::scale) {
-        for (int j = 0; j < C::vectors; ++j) acc[j] *= factor;
-      }
-    }
-    C::write(to, wide_to, acc);
-    if (twice) C::write(also, wide_also, acc);
+    apply_epilogue<Op>(acc, kind, factor);
+    C::write(to, wide_to, Plain, acc);
+    if (twice) C::write(also, wide_also, Plain, acc);
     for (int k = 0; k < K; ++k) from[k] += C::step * size_of<C>(wide_from[k]);
     to += C::step * size_of<C>(wide_to);
     also += C::step * size_of<C>(wide_also);
   }
 }
 
+// Any number of narrow sources, one or two narrow sinks. Above eight, page-aligned sources would evict each
+// other from L1.
+template <class C, class Op>
+[[gnu::noclone]] void fold_narrow(const Source* sources, int nsources, const Sink* sinks, int nsinks,
+                                  size_t count, const Epilogue& epilogue) {
+  using T = typename C::Acc;
+  const size_t whole = (count - count % C::step) * C::item, rest = count % C::step;
+  const V<T> factor = broadcast_factor<T>(epilogue);
+  const auto from = [&](int k) { return static_cast<const uint8_t*>(sources[k].data); };
+  uint8_t *to = static_cast<uint8_t*>(sinks[0].data), *also = static_cast<uint8_t*>(sinks[nsinks - 1].data);
+  for (size_t at = 0; at < whole; at += C::step * C::item) {
+    V<T> acc[C::vectors], next[C::vectors];
+    C::read(from(0) + at, false, acc);
+    for (int k = 1; k < nsources; ++k) {
+      C::read(from(k) + at, false, next);
+      for (int j = 0; j < C::vectors; ++j) acc[j] = Op::apply(acc[j], next[j]);
+    }
+    apply_epilogue<Op>(acc, epilogue.kind, factor);
+    C::write(to + at, false, true, acc);
+    if (nsinks == 2) C::write(also + at, false, true, acc);
+  }
+  if (rest > 0) {
+    fold_rest<C>(fold_narrow<C, Op>, sources, nsources, sinks, nsinks, count - rest, rest, epilogue);
+  }
+}
+
 // K sources, one or two sinks, everything in registers.
 template <class C, class Op, int K>
-[[gnu::noclone]] void fold(const Source* sources, const Sink* sinks, int nsinks, size_t count,
+[[gnu::noclone]] void fold(const Source* sources, int, const Sink* sinks, int nsinks, size_t count,
                            const Epilogue& epilogue) {
   const size_t steps = count / C::step, rest = count % C::step;
-  bool plain = C::has_plain && nsinks == 1 && !sinks[0].wide && epilogue.kind == Epilogue::none;
-  for (int k = 0; k < K; ++k) plain = plain && !sources[k].wide;
-  if (plain) {
-    if constexpr (C::has_plain) fold_steps<C, Op, K, true>(sources, sinks, 1, steps, epilogue);
+  if constexpr (C::has_plain && K > 1) {
+    if (all_narrow(sources, K) && all_narrow(sinks, nsinks)) {
+      fold_steps<C, Op, K, true>(sources, sinks, nsinks, steps, epilogue);
+    } else {
+      fold_steps<C, Op, K, false>(sources, sinks, nsinks, steps, epilogue);
+    }
   } else {
     fold_steps<C, Op, K, false>(sources, sinks, nsinks, steps, epilogue);
   }
-  if (rest > 0) fold_rest<C>(fold<C, Op, K>, K, sources, sinks, nsinks, count - rest, rest, epilogue);
+  if (rest > 0) fold_rest<C>(fold<C, Op, K>, sources, K, sinks, nsinks, count - rest, rest, epilogue);
 }
 
 // From two to fan_in sources.
@@ -143,12 +164,12 @@ PC_INLINE void fold_few(const Source* sources, int nsources, const Sink* sinks, 
                         const Epilogue& epilogue) {
   switch (nsources) {
     case 2:
-      return fold<C, Op, 2>(sources, sinks, nsinks, count, epilogue);
+      return fold<C, Op, 2>(sources, nsources, sinks, nsinks, count, epilogue);
     case 3:
-      if constexpr (fan_in<C> >= 3) fold<C, Op, 3>(sources, sinks, nsinks, count, epilogue);
+      if constexpr (fan_in<C> >= 3) fold<C, Op, 3>(sources, nsources, sinks, nsinks, count, epilogue);
       return;
     default:
-      if constexpr (fan_in<C> >= 4) fold<C, Op, 4>(sources, sinks, nsinks, count, epilogue);
+      if constexpr (fan_in<C> >= 4) fold<C, Op, 4>(sources, nsources, sinks, nsinks, count, epilogue);
       return;
   }
 }
@@ -167,12 +188,12 @@ void fold_many(const Source* sources, int nsources, const Sink* sinks, int nsink
     const size_t now = count - done < block ? count - done : block;
     const auto at = [&](int k) { return advance(sources[k], done * size_of<C>(sources[k].wide)); };
     for (int k = 0; k < most; ++k) from[k] = at(k);
-    fold<C, Op, most>(from, &running, 1, now, Epilogue{});
+    fold<C, Op, most>(from, most, &running, 1, now, Epilogue{});
     from[0] = {scratch, true};
     int next = most;
     for (; nsources - next >= most; next += most - 1) {
       for (int k = 1; k < most; ++k) from[k] = at(next + k - 1);
-      fold<C, Op, most>(from, &running, 1, now, Epilogue{});
+      fold<C, Op, most>(from, most, &running, 1, now, Epilogue{});
     }
     const int few = 1 + nsources - next;
     for (int k = 1; k < few; ++k) from[k] = at(next + k - 1);
@@ -199,7 +220,7 @@ void copy(const Source& source, const Sink* sinks, int nsinks, size_t count, con
     }
     if (!plain) {
       if constexpr (C::converts || std::is_floating_point_v<typename C::Acc>) {
-        fold<C, Sum<typename C::Acc>, 1>(&from, to, nsinks, now, epilogue);
+        fold<C, Sum<typename C::Acc>, 1>(&from, 1, to, nsinks, now, epilogue);
       }
       continue;
     }
@@ -215,6 +236,12 @@ void kernel(const Source* sources, int nsources, const Sink* sinks, int nsinks, 
             const Epilogue& epilogue) {
   count *= LanesPerElement;
   if (nsources == 1) return copy<C>(sources[0], sinks, nsinks, count, epilogue);
+  if constexpr (C::has_plain) {
+    if (nsources > fan_in<C> && nsources <= most_narrow_fan_in && all_narrow(sources, nsources) &&
+        all_narrow(sinks, nsinks)) {
+      return fold_narrow<C, Op>(sources, nsources, sinks, nsinks, count, epilogue);
+    }
+  }
   if (nsources <= fan_in<C>) return fold_few<C, Op>(sources, nsources, sinks, nsinks, count, epilogue);
   fold_many<C, Op>(sources, nsources, sinks, nsinks, count, epilogue);
 }
@@ -232,8 +259,7 @@ void integer_sum(const Source* sources, int nsources, const Sink* sinks, int nsi
   const Sink running = {scratch, false};
   for (size_t done = 0; done < count; done += block) {
     const size_t now = count - done < block ? count - done : block;
-    for (int first = 0;
-         first < nsources;) {  // the first fold takes up to four sources, later ones three more
+    for (int first = 0; first < nsources;) {  // up to four sources, then three more in every turn
       Source from[most_fan_in] = {{scratch, false}};
       int few = first > 0;
       while (few < most_fan_in && first < nsources) from[few++] = advance(sources[first++], done * sizeof(T));

@@ -10,12 +10,18 @@ struct Sum {
   PC_INLINE static V<T> apply(V<T> a, V<T> b) { return a + b; }
 };
 
-// float16 conversions keep the adders of some machines busy, whose multipliers idle: 1 * b + a has the bits
-// of a + b.
-struct HalfSum : Sum<float> {
+// Widening and rounding keep the adders of some machines busy while their multipliers idle, and 1 * b + a has
+// the bits of a + b.
+struct NarrowSum : Sum<float> {
   PC_INLINE static V<float> apply(V<float> a, V<float> b) {
 #ifdef PC_SIMD_FMA
-    return (V<float>)_mm256_fmadd_ps((__m256)b, _mm256_set1_ps(1.0f), (__m256)a);
+    V<float> one = V<float>{} + 1.0f;
+    asm("" : "+v"(one));  // or the compiler would make it an addition
+#if PC_SIMD_BYTES == 64
+    return (V<float>)_mm512_fmadd_ps((__m512)b, (__m512)one, (__m512)a);
+#else
+    return (V<float>)_mm256_fmadd_ps((__m256)b, (__m256)one, (__m256)a);
+#endif
 #else
     return a + b;
 #endif

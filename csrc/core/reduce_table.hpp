@@ -55,16 +55,12 @@ constexpr Kernel complex_kernel() {
     return kernel<Native<T>, ComplexProd<T>, 2>;
 }
 
-template <ReduceOp Op>
-constexpr Kernel float16_kernel() {
-#ifdef PC_SIMD_F16C_ELSEWHERE
-  return nullptr;
-#else
+template <class C, ReduceOp Op>
+constexpr Kernel half_kernel() {
   if constexpr (Op == ReduceOp::sum)
-    return kernel<Float16, HalfSum>;
+    return kernel<C, NarrowSum>;
   else
-    return kernel_of<Float16, Op>;
-#endif
+    return kernel_of<C, Op>;
 }
 
 template <DType Type, ReduceOp Op>
@@ -91,9 +87,13 @@ constexpr Kernel choose() {
   else if constexpr (Type == uint64)
     return integer_kernel<uint64_t, Op>();
   else if constexpr (Type == float16)
-    return kernel_of<Float16, Op>;
+#ifdef PC_SIMD_F16C_ELSEWHERE
+    return nullptr;
+#else
+    return half_kernel<Float16, Op>();
+#endif
   else if constexpr (Type == bfloat16)
-    return kernel_of<BFloat16, Op>;
+    return half_kernel<BFloat16, Op>();
   else if constexpr (Type == float32)
     return kernel_of<Native<float>, Op>;
   else if constexpr (Type == float64)

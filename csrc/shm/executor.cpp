@@ -16,9 +16,10 @@ constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; 
 
 void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
   const auto channels = static_cast<uint32_t>(plan->channels.size());
-  lanes = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
-  slots = 2;
-  const size_t share = pool_bytes / (size_t{channels} * lanes * slots * plan->max_connections);
+  // Two slots at least: a schedule that is free of deadlock with one message in flight stays so when a reduction is fused
+  // with the send of its result only if there are two, since the fused one takes its message when its own can go.
+  const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
+  const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
   slot_bytes = std::min<size_t>(share / kLine * kLine, 512 * 1024);
   const size_t message = std::min(slot_bytes, segment_bytes);
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
@@ -30,6 +31,8 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
     if (bytes > message * 2) chunking.slices = std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
     if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes) chunking.grain = std::max(1u, chunking.grain / 2);
   }
+  lanes = std::min(most, chunking.slices);
+  slots = 2 * most / lanes;
 }
 
 Executor::Executor(Group& group, Patience patience)
@@ -74,7 +77,7 @@ void Executor::begin(const Call& call) {
 
   Record& record = group_.record(rank_, call.sequence);
   record.count = prepared_->count;
-  record.started = now_ns();
+  record.started = ticks();
   record.code = call.code;
   record.instruction = call.instruction;
   record.root = prepared_->root;
@@ -96,11 +99,12 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_) {  // slots are laid out anew: nobody may still read the old ones
+    if (plan != last_plan_ || prepared_->lanes != last_lanes_) {  // new places for slots: nobody may still read the old ones
       drain(waiter, false);
       std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
       std::fill(slot_turn_.begin(), slot_turn_.end(), 0);
       last_plan_ = plan;
+      last_lanes_ = prepared_->lanes;
       keep_plan_ = prepared_->plan;
     }
     nlanes_ = 0;
@@ -125,13 +129,13 @@ void Executor::run(const Call& call) {
     if (any_pointed_) drain(waiter, true);
     if (group_.poisoned()) [[unlikely]]  // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    record.ended = now_ns();
+    record.ended = ticks();
     record.state.store(CallState::done, std::memory_order_release);
   } catch (Error& error) {
     error.rank = rank_;
     error.verb = prepared_->verb;
     error.sequence = call.sequence;
-    record.ended = now_ns();
+    record.ended = ticks();
     record.state.store(CallState::failed, std::memory_order_release);
     group_.poison(error.kind());
     throw;
@@ -164,7 +168,7 @@ void Executor::look_after_peers(Waiter&) {
   const uint64_t now = now_ns();
   if (waiting_since_ == 0) waiting_since_ = now;
   group_.check_peers(call_->sequence, now - waiting_since_);
-  if (now - group_.record(rank_, call_->sequence).started > call_->timeout_ns) {
+  if (now - waiting_since_ > call_->timeout_ns) {
     const std::string missing = group_.missing(call_->sequence);
     throw Error(ErrorKind::timeout, "call " + std::to_string(call_->sequence) + " " +
                                         describe_call(group_.record(rank_, call_->sequence)) + " timed out after " +

@@ -145,10 +145,11 @@ class Executor {
   // of the running call
   const Prepared* prepared_ = nullptr;
   const Plan* last_plan_ = nullptr;
+  uint32_t last_lanes_ = 0;
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;
   uint64_t fingerprint_ = 0;
-  uint64_t waiting_since_ = 0, last_look_ = 0;
+  uint64_t waiting_since_ = 0;
   int agreed_ = 0;
   bool any_pointed_ = false, in_place_ = false;
   std::array<std::byte*, kPlaces> base_{};

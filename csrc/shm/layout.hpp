@@ -48,7 +48,7 @@ struct alignas(kLine) Record {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> fingerprint;
   uint64_t count;          // elements
-  uint64_t started, ended; // ticks of the steady clock, ns
+  uint64_t started, ended; // ticks (see wait.hpp)
   uint64_t code;           // call site: code object and instruction, resolved only for an error
   int32_t instruction;
   int32_t root;

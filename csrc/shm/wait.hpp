@@ -22,6 +22,20 @@ inline void cpu_relax() {
 
 uint64_t now_ns();  // steady clock, the same for all processes of the host
 
+// The processor's own steady counter, the same for all cores: some nanoseconds cheaper than the clock.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#else
+  return now_ns();
+#endif
+}
+uint64_t ticks_to_ns(uint64_t ticks);  // on the scale of now_ns()
+
 // Registers this process for membarrier; false where it is not available.
 bool register_membarrier();
 

@@ -18,7 +18,6 @@ FD = "PYCOLLECTIVES_FD"
 INODE = "PYCOLLECTIVES_FD_INODE"  # tells the inherited socket from another file of the same number
 
 _connection: Connection | None = None
-_open: SocketRendezvous | None = None
 _epoch = 0
 
 
@@ -28,22 +27,22 @@ def present() -> bool:
 
 
 def discover() -> Rendezvous:
-    """This process's rendezvous; the same object until it is closed. Raises BootstrapError."""
-    global _connection, _open, _epoch
+    """A new rendezvous of this process with those that the others open, each its n-th with the others' n-th.
+
+    Raises BootstrapError.
+    """
+    global _connection, _epoch
     rank, size = number(RANK), number(SIZE)
     if rank is None or size is None or rank >= size:
         raise BootstrapError(f"{RANK} is {os.environ.get(RANK)!r} and {SIZE} is {os.environ.get(SIZE)!r}")
     if size == 1:
         return SingleRendezvous()
-    if _open is not None and not _open.closed and _connection is not None and _connection.pid == os.getpid():
-        return _open
     if _connection is None or _connection.pid != os.getpid():
         connection = Connection(Channel(_inherited_socket(rank), trusted=True), rank, "the launcher")
         connection.tell(Kind.HELLO, {"pid": os.getpid()})
         _connection, _epoch = connection, 0
     _epoch += 1
-    _open = SocketRendezvous(_connection, size, "launcher", epoch=_epoch, on_close=_keep_connected)
-    return _open
+    return SocketRendezvous(_connection, size, "launcher", epoch=_epoch, on_close=_keep_connected)
 
 
 def _keep_connected() -> None:

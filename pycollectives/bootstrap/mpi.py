@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from typing import Any
 
 from pycollectives.bootstrap import hosted
@@ -28,19 +29,42 @@ def discover() -> Rendezvous:
     """The rendezvous of all ranks that mpiexec started. Raises BootstrapError, UnsupportedError."""
     launched = launched_size()
     try:
-        from mpi4py import MPI
+        MPI = _load(launched)
     except (ImportError, RuntimeError) as error:
         ranks = f"{launched} ranks" if launched else "this rank"
         raise BootstrapError(f"mpiexec started {ranks}, but mpi4py cannot be loaded: {error}") from error
     world = MPI.COMM_WORLD
     if launched and world.Get_size() != launched:
-        version = MPI.Get_library_version().split("\n")[0].strip(" \0")
-        raise BootstrapError(
-            f"mpiexec started {launched} ranks, but the MPI library that mpi4py loaded sees "
-            f"{world.Get_size()}: it is another library than mpiexec's ({version}). "
-            "Use the mpiexec that belongs to it, or name the right library in MPI4PY_MPIABI or MPI4PY_LIBMPI"
-        )
+        raise _another_library(MPI, f"mpiexec started {launched} ranks", f", which sees {world.Get_size()}")
     return from_communicator(world)
+
+
+def _load(launched: int | None) -> Any:
+    """mpi4py's MPI, initialised. One library may abort the process under another one's mpiexec: ask first."""
+    import mpi4py
+
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.initialize = False
+        if mpi4py.rc.finalize is None:
+            mpi4py.rc.finalize = True
+        from mpi4py import MPI
+
+        theirs = "OMPI_COMM_WORLD_SIZE" in os.environ and "PMI_SIZE" not in os.environ
+        if theirs and MPI.get_vendor()[0] in ("MPICH", "Intel MPI"):
+            raise _another_library(MPI, f"Open MPI's mpiexec started {launched} ranks", "")
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
+    return MPI
+
+
+def _another_library(MPI: Any, started: str, sees: str) -> BootstrapError:
+    name = MPI.Get_library_version().split("\n")[0].strip(" \0\t")
+    return BootstrapError(
+        f"{started}, but mpi4py has loaded another MPI library{sees}: {name}. "
+        "Use the mpiexec that belongs to it, or name the right library in MPI4PY_MPIABI or MPI4PY_LIBMPI"
+    )
 
 
 def from_communicator(comm: Any) -> Rendezvous:

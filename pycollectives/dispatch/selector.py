@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from .. import _core
 from ..cost import Machine, predict
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..schedule import COLLECTIVES, Algorithm, find, names
@@ -59,9 +60,11 @@ def use(**choices: str) -> Iterator[None]:
             raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
         find(collective, name)
     token = _forced.set({**(_forced.get() or {}), **choices})
+    _core.override(1)  # what the native fast path remembers does not hold now
     try:
         yield
     finally:
+        _core.override(-1)
         _forced.reset(token)
 
 

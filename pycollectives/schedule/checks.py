@@ -118,7 +118,10 @@ def _check_local(schedule: Schedule, rank: int, op: Operation, source: Chunks, t
     overlap = sorted(places(source) & places(target))
     if overlap:
         chunk = overlap[0] if overlap[0] >= 0 else -1 - overlap[0]
-        raise failure(schedule, f"{op} onto itself (chunk {chunk})", rank=rank, at=op, chunk=chunk)
+        text = f"{op} onto itself (chunk {chunk})"
+        if source.space == "input":
+            text += ": chunk() reads the input until it is first written"
+        raise failure(schedule, text, rank=rank, at=op, chunk=chunk)
     for a, b in zip(source.contents, target.contents, strict=True):
         if a != b:
             text = f"{op}: data of chunk {a} would end in chunk {b}"

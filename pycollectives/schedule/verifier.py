@@ -165,34 +165,37 @@ def verified(algorithm: Algorithm, size: int, root: int = 0) -> Proof:
     proof = verify(algorithm.schedule(size, root=root))
     symbolic = algorithm.schedule(size, root=root, symbolic=True)
     if any(isinstance(node, Loop) for node in symbolic.program.nodes):
-        for rank in range(size):
-            _compare(
-                proof, symbolic, rank, "with symbolic steps", "operators and select keep a symbolic step"
-            )
+        _compare(proof, symbolic, "with symbolic steps", "operators and select keep a symbolic step")
     hint = "values may depend on the numbers in p.rank, not on how many there are"
     for rank in range(size):
-        _compare(proof, algorithm.schedule(size, [rank], root), rank, "alone", hint)
+        _compare(proof, algorithm.schedule(size, [rank], root), "alone", hint)
     return proof
 
 
-def _compare(proof: Proof, other: Schedule, rank: int, how: str, hint: str) -> None:
+def _compare(proof: Proof, other: Schedule, how: str, hint: str) -> None:
+    """ScheduleError if the ranks of `other` do something else than in the proof."""
     schedule = proof.schedule
     shape = (schedule.nchunks, schedule.channels)
     if (other.nchunks, other.channels) != shape:
         text = f"evaluated {how} it has chunks, channels = {other.nchunks}, {other.channels}"
-        raise failure(schedule, f"{text}, else {shape[0]}, {shape[1]}: {hint}", rank=rank)
-    here, there = proof.operations[rank], other.operations()[rank]
-    if here == there:
-        return
-    for i, op in enumerate(here):
-        if i >= len(there) or there[i] != op:
-            found = str(there[i]) if i < len(there) else "nothing"
-            if found == str(op):
-                found += f" in step {there[i].step}, phase {there[i].phase!r}, channel {there[i].channel}"
-            text = f"evaluated {how} its operation {i} is: {found}; among all ranks: {op}: {hint}"
-            raise failure(schedule, text, rank=rank, at=op, chunk=op.parts[0][1].index[0])
-    more = there[len(here)]
-    text = (
-        f"evaluated {how} it has {len(there)} operations, else {len(here)}; the first more is: {more}: {hint}"
+        raise failure(schedule, f"{text}, else {shape[0]}, {shape[1]}: {hint}", rank=other.ranks[0])
+    for rank, there in other.operations().items():
+        if there != proof.operations[rank]:
+            raise _difference(proof, rank, there, how, hint)
+
+
+def _difference(proof: Proof, rank: int, there: list[Operation], how: str, hint: str) -> Exception:
+    here = proof.operations[rank]
+    i = next(
+        (i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there))
     )
-    raise failure(schedule, text, rank=rank, at=more, chunk=more.parts[0][1].index[0])
+    if i == len(here):
+        text = f"evaluated {how} it has {len(there)} operations, else {i}; the first more is: {there[i]}"
+    else:
+        found = str(there[i]) if i < len(there) else "nothing"
+        if found == str(here[i]):
+            found += f" in step {there[i].step}, phase {there[i].phase!r}, channel {there[i].channel}"
+        text = f"evaluated {how} its operation {i} is: {found}; among all ranks: {here[i]}"
+    op = (here if i < len(here) else there)[i]
+    chunk = op.parts[0][1].index[0]
+    return failure(proof.schedule, f"{text}: {hint}", rank=rank, at=op, chunk=chunk)

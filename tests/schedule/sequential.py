@@ -15,7 +15,7 @@ def run_strictly(
     order: dict[int, Sequence[int]],
     inputs: dict[int, range] | None = None,
 ) -> list[dict[int, Value]] | None:
-    """The data chunks of every rank after a run on channel 0, one operation at a time, one message per pair under way.
+    """The data chunks of every rank after a run of one channel, with one message per pair under way.
 
     None if that ends in a deadlock. `inputs`: the chunks that each rank has at first (default: any).
     """

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pycollectives.algorithms.ring import ring, ring_all_gather
+from pycollectives.algorithms.tree import binomial_reduce
 from pycollectives.errors import InvalidArgumentError, ScheduleError
 from pycollectives.schedule import ALGORITHMS, NULL, Algorithm, Operation, Program, algorithm, find
 from pycollectives.schedule.program import Loop, Op
@@ -223,6 +224,8 @@ def test_the_root_of_a_view() -> None:
     assert p.view([0, 1]).root is NULL
     assert p.renumber(6, (p.rank - 4) % 6, lambda i: (i + 4) % 6).root == 0
     assert rows(rows_of(p).root, 6) == [[None]] * 3 + [[1]] * 3
+    mirrored = Algorithm("reduce", "test", lambda p: binomial_reduce(p.view(np.arange(p.size)[::-1])))
+    assert all(verified(mirrored, 5, root).steps == 3 for root in range(5))
 
 
 def test_an_algorithm_inside_another() -> None:

@@ -1,0 +1,21 @@
+// A native communicator as Python holds it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bindings/site.hpp"
+#include "shm/communicator.hpp"
+
+namespace pc {
+
+struct Handle : Communicator {
+  using Communicator::Communicator;
+  Sites sites;
+};
+
+inline uint64_t nanoseconds(double seconds) {
+  return seconds >= 1e9 ? ~uint64_t{0} / 2 : static_cast<uint64_t>(std::max(0.0, seconds) * 1e9);
+}
+
+}  // namespace pc

@@ -1,0 +1,50 @@
+"""Commands that need ranks: they start their own, or are ranks of a job that exists."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import typer
+from rich.console import Console
+
+from ..bootstrap import launched, mpi, torchrun
+from ..bootstrap.launcher import launch
+from ..bootstrap.settings import number
+from ..errors import InvalidArgumentError
+
+_TERMINAL = "PYCOLLECTIVES_TERMINAL"  # the launcher's standard output is a terminal of this many columns
+
+
+def job_size() -> int | None:
+    """The number of ranks of the job that this process belongs to; None outside of one, 0 if unknown."""
+    if launched.present():
+        return number(launched.SIZE)
+    if (size := mpi.launched_size()) is not None:
+        return size
+    return number("WORLD_SIZE") if torchrun.present() else None
+
+
+def become_ranks(n: int | None, default: int, *, timeout: float | None = None) -> None:
+    """Returns in every rank. Outside of a job, runs this same command line as a job of `n` ranks and exits.
+
+    Raises InvalidArgumentError when `n` contradicts the job that this process belongs to.
+    """
+    size = job_size()
+    if size is None:
+        env = dict(os.environ)
+        if sys.stdout.isatty():
+            env[_TERMINAL] = str(shutil.get_terminal_size().columns)
+        command = ["pycollectives", *sys.argv[1:]]
+        raise typer.Exit(launch(n or default, command, module=True, env=env, timeout=timeout))
+    if n is not None and size not in (0, n):
+        raise InvalidArgumentError(f"-n {n} inside a job of {size} ranks: leave -n out, its ranks are used")
+
+
+def console() -> Console:
+    """The console of standard output; in ranks that this command has started, that of the launcher's."""
+    columns = number(_TERMINAL)
+    if columns:
+        return Console(force_terminal=True, width=columns, highlight=False)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)

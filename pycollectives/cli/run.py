@@ -1,0 +1,45 @@
+"""`pycollectives run`: start a job on this host."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from ..bootstrap.launcher import launch
+
+
+def run(
+    ranks: Annotated[
+        int | None, typer.Option("-n", "--ranks", min=1, help="Number of ranks.", show_default="the cores")
+    ] = None,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Begin each line of output with its rank.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="End the job after this time.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Let the other ranks run on when one has failed.")
+    ] = False,
+    module: Annotated[bool, typer.Option("-m", "--module", help="TARGET is a Python module.")] = False,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET [ARGS]...", help="A Python script, a module (with -m) or a command."),
+    ] = None,
+) -> None:
+    """Run a script on N ranks of this host.
+
+    The options of `pycollectives run` come first: all that follows TARGET is the script's own, unchanged.
+    A rank that fails ends the job with its exit code; after --timeout the code is 124.
+
+    [bold]Examples[/bold]
+
+      pycollectives run -n 4 train.py --epochs 3
+
+      pycollectives run -n 4 --prefix -m mypackage.train
+    """
+    if not command:
+        raise typer.BadParameter("there is nothing to run: name a script, a module (-m) or a command")
+    n = len(os.sched_getaffinity(0)) if ranks is None else ranks
+    code = launch(n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going)
+    raise typer.Exit(code)

@@ -1,0 +1,132 @@
+"""`pycollectives trace`: what every rank holds after every step."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from ..schedule import COLLECTIVES, names
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+    from ..teach import Trace
+
+_TRACEABLE = [verb for verb, contract in COLLECTIVES.items() if contract.output != "none"]
+
+
+def trace(
+    collective: Annotated[
+        str, typer.Argument(help=f"One of: {', '.join(_TRACEABLE)}.", show_default=False)
+    ],
+    algorithm: Annotated[
+        str | None,
+        typer.Option("-a", "--algorithm", help="Its algorithm.", show_default="the selector's choice"),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option("-n", "--ranks", min=1, help="Number of ranks.", show_default="4")
+    ] = None,
+    elements: Annotated[
+        int | None,
+        typer.Option("--elements", min=1, help="Length of the vector.", show_default="one per chunk"),
+    ] = None,
+    op: Annotated[str, typer.Option("--op", help="Reduction operator.")] = "sum",
+    root: Annotated[int, typer.Option("--root", min=0, help="Root of broadcast and reduce.")] = 0,
+    dtype: Annotated[str, typer.Option("--dtype", help="Kind of the elements.")] = "int64",
+    operations: Annotated[
+        bool, typer.Option("--operations", help="Show what each rank did in each step, too.")
+    ] = False,
+    threads: Annotated[
+        bool, typer.Option("--threads", help="Ranks are threads of one process, not processes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run an algorithm on real ranks and show the state of every rank after every step.
+
+    The data are 1, 2, 3, ... over all ranks, as in the textbooks; "." is where a rank has nothing yet, and what
+    a step has changed is marked.
+
+    [bold]Examples[/bold]
+
+      pycollectives trace all_reduce --algorithm ring -n 4
+
+      pycollectives trace broadcast -a binomial -n 6 --root 2 --operations
+    """
+    from ..schedule import find
+    from ..teach import example, example_length
+    from ..teach import trace as run_trace
+    from ..world import init, run_threads
+    from .ranks import become_ranks, console
+
+    kind = _dtype(dtype)
+    if algorithm is not None:
+        find(_known(collective), algorithm)
+
+    def body(comm: Communicator) -> Trace:
+        name = algorithm or comm.explain(collective, nbytes=8 * comm.size).chosen
+        count = elements or example_length(collective, name, comm.size)
+        x = example(collective, comm.rank, comm.size, count, kind)
+        return run_trace(comm, collective, name, x, op, root=root)
+
+    if threads:
+        found = run_threads(ranks or 4, body)[0]
+    else:
+        become_ranks(ranks, 4)
+        with init() as comm:
+            found = body(comm)
+            if comm.rank != 0:
+                return
+    if as_json:
+        typer.echo(json.dumps(found.as_dict()))
+        return
+    screen = console()
+    if screen.is_terminal:
+        _show(found, operations)
+    else:
+        typer.echo(found.text(operations=operations))
+
+
+def _known(collective: str) -> str:
+    from ..errors import InvalidArgumentError
+    from ..schedule.registry import suggest
+
+    if collective not in COLLECTIVES:
+        raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
+    return collective
+
+
+def _dtype(name: str) -> np.dtype[np.generic]:
+    from ..errors import InvalidArgumentError
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise InvalidArgumentError(f"unknown dtype {name!r}") from None
+
+
+def _show(found: Trace, operations: bool) -> None:
+    """One table; a section per step, changed values highlighted."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from .ranks import console
+
+    length = found.start.values.shape[1]
+    table = Table(title=found.title, box=box.SIMPLE, title_justify="left", header_style="dim")
+    table.add_column("")
+    table.add_column("rank", justify="right")
+    for i in range(length):
+        table.add_column(str(i), justify="right")
+    if operations:
+        table.add_column("operations")
+    for step in found:
+        for rank in range(found.size):
+            row = zip(step.cells(rank), step.changed[rank], strict=True)
+            cells = [Text(cell, "bold green" if changed else "") for cell, changed in row]
+            did = ["; ".join(step.operations[rank])] if operations else []
+            table.add_row(step.title if rank == 0 else "", str(rank), *cells, *did)
+        table.add_section()
+    console().print(table)

@@ -1,0 +1,269 @@
+"""The state of every rank after every step of an algorithm, as a real run leaves it.
+
+A traced run executes the schedule operation by operation (nothing fused) on the whole working vector and keeps
+the vector after each operation. What an operation changed belongs to that operation's step, so the states are
+those of the textbook even where ranks, or the channels of one rank, run ahead of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import lcm
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..errors import InvalidArgumentError, UnsupportedError
+from ..ops import OpLike, check, resolve
+from ..schedule import COLLECTIVES, Schedule, find
+from ..schedule.schedule import Operation
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Step:
+    """All ranks after one step. Arrays have shape (ranks, elements of the working vector)."""
+
+    number: int  # -1: the start
+    phase: str
+    values: Array
+    known: Array  # bool: the rank has data there
+    changed: Array  # bool: this step wrote another value
+    operations: tuple[tuple[str, ...], ...]  # by rank
+
+    @property
+    def title(self) -> str:
+        """For example "step 2: reduce-scatter"."""
+        name = "start" if self.number < 0 else f"step {self.number}"
+        return f"{name}: {self.phase}" if self.phase else name
+
+    def cells(self, rank: int) -> list[str]:
+        """The rank's values as text; "." where it has none."""
+        return [f"{v}" if known else "." for v, known in zip(self.values[rank], self.known[rank], strict=True)]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run of `algorithm`: `start`, then `steps`."""
+
+    collective: str
+    algorithm: str
+    op: str | None
+    root: int | None
+    start: Step
+    steps: tuple[Step, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.start.values)
+
+    @property
+    def title(self) -> str:
+        """What ran, in one line."""
+        kind = f"{self.start.values.dtype}[{self.start.values.shape[1]}]"
+        of = f"{self.op} of {kind}" if self.op else kind
+        root = "" if self.root is None else f", root {self.root}"
+        return f"{self.collective} by {self.algorithm} on {self.size} ranks, {of}{root}"
+
+    def __iter__(self) -> Iterator[Step]:
+        """The start and every step."""
+        yield self.start
+        yield from self.steps
+
+    def phase(self, name: str) -> list[list[list[Any]]]:
+        """The states after each step of a phase: by step, rank, element."""
+        return [step.values.tolist() for step in self.steps if step.phase == name]
+
+    def __str__(self) -> str:
+        """Plain text; `*` marks what a step has changed."""
+        return self.text()
+
+    def text(self, *, operations: bool = False) -> str:
+        """Plain text; `*` marks what a step has changed. `operations`: with what each rank did."""
+        width = max(len(cell) for step in self for rank in range(self.size) for cell in step.cells(rank))
+        lines = [self.title]
+        for step in self:
+            lines += ["", step.title]
+            for rank in range(self.size):
+                row = zip(step.cells(rank), step.changed[rank], strict=True)
+                shown = "".join(f"  {cell:>{width}}{'*' if changed else ' '}" for cell, changed in row)
+                did = "   " + "; ".join(step.operations[rank]) if operations and step.operations[rank] else ""
+                lines.append(f"  rank {rank:<3}{shown}{did}".rstrip())
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; values that a rank does not have are None."""
+
+        def rows(step: Step) -> list[list[Any]]:
+            return [
+                [_plain(v) if known else None for v, known in zip(*row, strict=True)]
+                for row in zip(step.values, step.known, strict=True)
+            ]
+
+        return {
+            "collective": self.collective,
+            "algorithm": self.algorithm,
+            "op": self.op,
+            "root": self.root,
+            "ranks": self.size,
+            "dtype": self.start.values.dtype.name,
+            "start": rows(self.start),
+            "steps": [
+                {
+                    "step": step.number,
+                    "phase": step.phase,
+                    "states": rows(step),
+                    "changed": [np.flatnonzero(row).tolist() for row in step.changed],
+                    "operations": [list(each) for each in step.operations],
+                }
+                for step in self.steps
+            ],
+        }
+
+
+def _plain(value: Any) -> Any:
+    """A scalar as JSON has it."""
+    found = value.item()
+    return str(found) if isinstance(found, complex) else found
+
+
+def example_length(verb: str, algorithm: str, size: int) -> int:
+    """A number of 8-byte elements of the working vector that gives every chunk and channel some of its own.
+
+    Channels divide chunks at cache lines, so several channels need a line each.
+    """
+    schedule = find(_traceable(verb), algorithm).schedule(size)
+    each = schedule.nchunks * (8 * schedule.channels if schedule.channels > 1 else 1)
+    blocks = "block" in (COLLECTIVES[verb].input, COLLECTIVES[verb].output)
+    return lcm(each, size) if blocks else each
+
+
+def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int64) -> Array:
+    """The input of `rank`, as textbooks have it: 1, 2, 3, ... over all ranks. `elements`: of the working vector.
+
+    Raises InvalidArgumentError where the vector cannot be cut into one block per rank.
+    """
+    contract = COLLECTIVES[_traceable(verb)]
+    if elements < 1:
+        raise InvalidArgumentError(f"elements is {elements}; a trace needs at least one")
+    if "block" in (contract.input, contract.output) and elements % size:
+        raise InvalidArgumentError(f"{verb} on {size} ranks needs a multiple of {size} elements, not {elements}")
+    count = elements // size if contract.input == "block" else elements
+    return np.arange(1 + rank * count, 1 + (rank + 1) * count).astype(dtype)
+
+
+def trace(
+    comm: Communicator, verb: str, algorithm: str, x: Array, op: OpLike = "sum", *, root: int = 0
+) -> Trace:
+    """Collective: run `algorithm` on `x` and return the states of all ranks, on every rank.
+
+    `x` (one-dimensional) is what the verb takes: each rank's block for all_gather, the whole vector otherwise.
+    Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for barrier (no data) and for
+    reductions of 16- and 8-bit floats (their partial sums are float32 and lie outside of the vector).
+    """
+    one = find(_traceable(verb), algorithm)
+    contract = COLLECTIVES[verb]
+    if x.ndim != 1 or x.size == 0:
+        raise InvalidArgumentError(f"x has shape {x.shape}; a trace needs a vector with at least one element")
+    if contract.output == "block" and x.size % comm.size:
+        raise InvalidArgumentError(f"x has {x.size} elements, which is no multiple of {comm.size} ranks")
+    operator = resolve(op, comm.size) if contract.reduces else None
+    if operator is not None:
+        check(operator, x.dtype.name)
+        if x.dtype.itemsize < 4 and x.dtype.kind in "fV":
+            raise UnsupportedError(f"partial sums of {x.dtype} are float32: trace float32 instead")
+    place = comm._root(root) if contract.rooted else None
+    schedule = one.schedule(comm.size, root=place or 0)
+
+    inputs = comm.all_gather(x)
+    blank = _blank(inputs)
+    vectors = [_vector(schedule, contract.input, inputs, rank, blank) for rank in range(comm.size)]
+    own = vectors[comm.rank]
+    key = ("trace", verb, algorithm, x.dtype.name, x.size, operator, place)
+    events = _run(comm, one, key, own, x.size, operator, -1 if place is None else place)
+
+    def shown(operation: Operation) -> str:
+        return f"{operation} (channel {operation.channel})" if schedule.channels > 1 else str(operation)
+
+    operations = schedule.operations()
+    nsteps = 1 + max((o.step for each in operations.values() for o in each), default=-1)
+    states = np.stack([own, *_states(own, events, nsteps)])
+    everyone = comm.all_gather(states)
+    names = {o.step: o.phase for each in operations.values() for o in each}
+    steps = []
+    for i in range(nsteps + 1):
+        now, before = everyone[:, i], everyone[:, max(0, i - 1)]
+        did = (tuple(shown(o) for o in operations[r] if o.step == i - 1) for r in range(comm.size))
+        steps.append(
+            Step(i - 1, names.get(i - 1, ""), now, ~_same(now, blank), ~_same(now, before), tuple(did))
+        )
+    return Trace(verb, algorithm, operator.name if operator else None, place, steps[0], tuple(steps[1:]))
+
+
+def _traceable(verb: str) -> str:
+    if verb not in COLLECTIVES:
+        raise InvalidArgumentError(f"unknown collective {verb!r}; known: {', '.join(COLLECTIVES)}")
+    if COLLECTIVES[verb].output == "none":
+        raise UnsupportedError(f"{verb} moves no data: there is no state to trace")
+    return verb
+
+
+def _same(a: Array, b: Array) -> Array:
+    """Where two arrays hold the same bits."""
+    width = a.dtype.itemsize
+    left, right = (np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, width) for x in (a, b))
+    same: Array = (left == right).all(axis=-1)
+    return same
+
+
+def _blank(inputs: Array) -> Array:
+    """A value that no input holds, of shape (1,): what it stands for is not there."""
+    for byte in (0xA5, *range(255, -1, -1)):
+        value = np.full(inputs.dtype.itemsize, byte, np.uint8).view(inputs.dtype)
+        if not _same(inputs, value).any():
+            return value
+    raise UnsupportedError("the inputs hold every value of their dtype: there is none left for 'no data'")
+
+
+def _vector(schedule: Schedule, held: str, inputs: Array, rank: int, blank: Array) -> Array:
+    """The working vector of `rank` at the start."""
+    if held == "block":
+        vector = np.repeat(blank, inputs.size).reshape(inputs.shape)
+        vector[rank] = inputs[rank]
+        return vector.reshape(-1)
+    has = held == "all" or rank == schedule.root
+    return inputs[rank].copy() if has else np.repeat(blank, inputs.shape[1])
+
+
+def _run(
+    comm: Communicator, one: Any, key: Any, own: Array, count: int, operator: Any, root: int
+) -> list[tuple[int, bytes]]:
+    """The run itself: the step of every operation of this rank, and the vector after it."""
+    core = comm._native()
+    prepared = comm._native_call(one, key, own.dtype, count, operator, root, False, fuse=False)
+    core.reserve(prepared)
+    source, target = own.copy(), own.copy()
+    events = core.trace(prepared, source.ctypes.data, target.ctypes.data, comm.timeout)
+    return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
+
+
+def _states(start: Array, events: Iterable[tuple[int, bytes]], nsteps: int) -> list[Array]:
+    """The vector after each step: what the operations of this and earlier steps have written."""
+    writes: list[list[tuple[Array, Array]]] = [[] for _ in range(nsteps)]
+    before = start
+    for step, state in events:
+        after = np.frombuffer(state, start.dtype)
+        writes[step].append((~_same(after, before), after))
+        before = after
+    now, states = start.copy(), []
+    for written in writes:
+        for where, after in written:
+            now[where] = after[where]
+        states.append(now.copy())
+    return states
