@@ -388,9 +388,9 @@ class Communicator(_core.Endpoint):  # type: ignore[misc]
         if verb == "reduce":
             return prepare(x, out, x.shape if self.rank == root else None)
         if verb == "all_gather":
-            return prepare(x, out, (self.size, *x.shape), any_shape=True, shift=-self.rank * x.nbytes)
+            return prepare(x, out, (self.size, *x.shape), any_shape=True, shift=self.rank * x.nbytes)
         if verb == "reduce_scatter":
-            return prepare(x, out, self._block_shape(x, out), any_shape=True, shift=self.rank * x.nbytes // self.size)
+            return prepare(x, out, self._block_shape(x, out), any_shape=True, shift=-self.rank * (x.nbytes // self.size))
         return Buffers(x, None, None)
 
     def _block_shape(self, x: Array, out: Any) -> tuple[int, ...]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import typer
 from rich.console import Console
 
+from .. import _core
 from ..bootstrap import launched, mpi, torchrun
 from ..bootstrap.launcher import launch
 from ..bootstrap.settings import number
 from ..errors import InvalidArgumentError
+from ..schedule.registry import suggest
 
 _TERMINAL = "PYCOLLECTIVES_TERMINAL"  # the launcher's standard output is a terminal of this many columns
 
@@ -48,3 +53,12 @@ def console() -> Console:
     if columns:
         return Console(force_terminal=True, width=columns, highlight=False)
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype of a name that NumPy or ml_dtypes knows; InvalidArgumentError for others."""
+    found = getattr(ml_dtypes, name, name)
+    try:
+        return np.dtype(found)
+    except TypeError:
+        raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}") from None

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
-from ..schedule import COLLECTIVES, names
+from ..schedule import COLLECTIVES, find
+
+from ..teach import Trace, check_arguments, example, example_length
+from ..teach import trace as run_trace
+from ..world import init, run_threads
+from .ranks import become_ranks, console, dtype_named, job_size
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
-    from ..teach import Trace
 
 _TRACEABLE = [verb for verb, contract in COLLECTIVES.items() if contract.output != "none"]
 
@@ -54,15 +60,13 @@ def trace(
 
       pycollectives trace broadcast -a binomial -n 6 --root 2 --operations
     """
-    from ..schedule import find
-    from ..teach import example, example_length
-    from ..teach import trace as run_trace
-    from ..world import init, run_threads
-    from .ranks import become_ranks, console
-
-    kind = _dtype(dtype)
+    size = (None if threads else job_size()) or ranks or 4
+    kind = dtype_named(dtype)
+    check_arguments(collective, size, kind, op, root)
     if algorithm is not None:
-        find(_known(collective), algorithm)
+        find(collective, algorithm)
+    if elements is not None:
+        example(collective, 0, size, elements, kind)
 
     def body(comm: Communicator) -> Trace:
         name = algorithm or comm.explain(collective, nbytes=8 * comm.size).chosen
@@ -71,9 +75,9 @@ def trace(
         return run_trace(comm, collective, name, x, op, root=root)
 
     if threads:
-        found = run_threads(ranks or 4, body)[0]
+        found = run_threads(size, body)[0]
     else:
-        become_ranks(ranks, 4)
+        become_ranks(ranks, size)
         with init() as comm:
             found = body(comm)
             if comm.rank != 0:
@@ -83,37 +87,13 @@ def trace(
         return
     screen = console()
     if screen.is_terminal:
-        _show(found, operations)
+        screen.print(_table(found, operations))
     else:
         typer.echo(found.text(operations=operations))
 
 
-def _known(collective: str) -> str:
-    from ..errors import InvalidArgumentError
-    from ..schedule.registry import suggest
-
-    if collective not in COLLECTIVES:
-        raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
-    return collective
-
-
-def _dtype(name: str) -> np.dtype[np.generic]:
-    from ..errors import InvalidArgumentError
-
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise InvalidArgumentError(f"unknown dtype {name!r}") from None
-
-
-def _show(found: Trace, operations: bool) -> None:
+def _table(found: Trace, operations: bool) -> Table:
     """One table; a section per step, changed values highlighted."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from .ranks import console
-
     length = found.start.values.shape[1]
     table = Table(title=found.title, box=box.SIMPLE, title_justify="left", header_style="dim")
     table.add_column("")
@@ -129,4 +109,4 @@ def _show(found: Trace, operations: bool) -> None:
             did = ["; ".join(step.operations[rank])] if operations else []
             table.add_row(step.title if rank == 0 else "", str(rank), *cells, *did)
         table.add_section()
-    console().print(table)
+    return table

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import lcm
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import Array, reducible
 from ..errors import InvalidArgumentError, UnsupportedError
-from ..ops import OpLike, check, resolve
-from ..schedule import COLLECTIVES, Schedule, find
-from ..schedule.schedule import Operation
+from ..ops import Operator, OpLike, check, resolve
+from ..schedule import COLLECTIVES, Operation, Schedule, find
+from ..schedule.registry import suggest
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
-
 
 @dataclass(frozen=True)
 class Step:
@@ -173,12 +171,7 @@ def trace(
         raise InvalidArgumentError(f"x has shape {x.shape}; a trace needs a vector with at least one element")
     if contract.output == "block" and x.size % comm.size:
         raise InvalidArgumentError(f"x has {x.size} elements, which is no multiple of {comm.size} ranks")
-    operator = resolve(op, comm.size) if contract.reduces else None
-    if operator is not None:
-        check(operator, x.dtype.name)
-        if x.dtype.itemsize < 4 and x.dtype.kind in "fV":
-            raise UnsupportedError(f"partial sums of {x.dtype} are float32: trace float32 instead")
-    place = comm._root(root) if contract.rooted else None
+    operator, place = check_arguments(verb, comm.size, x.dtype, op, root)
     schedule = one.schedule(comm.size, root=place or 0)
 
     inputs = comm.all_gather(x)
@@ -206,9 +199,24 @@ def trace(
     return Trace(verb, algorithm, operator.name if operator else None, place, steps[0], tuple(steps[1:]))
 
 
+def check_arguments(
+    verb: str, size: int, dtype: np.dtype[Any], op: OpLike, root: int
+) -> tuple[Operator | None, int | None]:
+    """The operator and the root of a traced call, None where the verb has none. Raises as `trace` does."""
+    contract = COLLECTIVES[_traceable(verb)]
+    if contract.rooted and not 0 <= root < size:
+        raise InvalidArgumentError(f"root {root} is not in 0..{size - 1}, the ranks")
+    operator = resolve(op, size) if contract.reduces else None
+    if operator is not None:
+        check(operator, reducible(dtype))
+        if dtype.itemsize < 4 and dtype.kind in "fV":
+            raise UnsupportedError(f"partial sums of {dtype} are float32: trace float32 instead")
+    return operator, root if contract.rooted else None
+
+
 def _traceable(verb: str) -> str:
     if verb not in COLLECTIVES:
-        raise InvalidArgumentError(f"unknown collective {verb!r}; known: {', '.join(COLLECTIVES)}")
+        raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, COLLECTIVES)}")
     if COLLECTIVES[verb].output == "none":
         raise UnsupportedError(f"{verb} moves no data: there is no state to trace")
     return verb

@@ -238,3 +238,21 @@ def test_rank_0_may_end_right_after_an_exchange(jobs: Any, done: Done) -> None:
     for process in ranks:
         code, out, err = done(process)
         assert (code, out) == (0, "torchrun 3\n9000000\n"), err
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="optional: PyTorch is not installed")
+def test_torchrun_with_its_store_and_a_restart(jobs: Any, done: Done) -> None:
+    script = jobs.script(
+        MEET
+        + """
+import torch.distributed
+assert "TCPStore" in dir(torch.distributed) and os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and r.rank == 1:
+    sys.exit(1)
+meet("end")
+"""
+    )
+    run = ("-m", "torch.distributed.run", "--standalone", "--max-restarts", "1", "--nproc-per-node", "2")
+    code, out, err = done(jobs.python(*run, script), 100)
+    assert (code, out) == (0, "torchrun 2\n" * 4), err
