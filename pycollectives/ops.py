@@ -65,6 +65,7 @@ class Operator:
     kernel: str
     epilogue: int = 0  # 0 none, 1 divide, 2 scale
     factor: float = 1.0
+    commutative: bool = True
 
 
 def resolve(op: OpLike, size: int) -> Operator:

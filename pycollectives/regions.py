@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
+import math
 import os
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
 from .arrays import Array
+from .errors import TransportError
 
 if TYPE_CHECKING:
     from .communicator import Communicator
+
+
+@dataclass
+class _Region:
+    """The memory of one symmetric array, on all ranks that have it."""
+
+    home: str  # the communicator that made it
+    nbytes: int
+    mappings: dict[int, Any]  # by world rank
+    dropped: bool = False  # no array of this rank uses it any more
+
+    def serves(self, comm: Communicator) -> bool:
+        """Have all members of `comm` mapped it?"""
+        return all(rank in self.mappings for rank in comm.world_ranks)
 
 
 class Regions:
@@ -22,60 +39,74 @@ class Regions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._regions: dict[int, tuple[dict[int, int], int]] = {}  # number -> (address by world rank, bytes)
-        self._mappings: dict[int, list[Any]] = {}
-        self._dropped: list[int] = []
+        self._regions: dict[int, _Region] = {}
         self._users: weakref.WeakSet[Communicator] = weakref.WeakSet()
+        self._count = 0  # arrays that this rank has numbered
 
     def join(self, comm: Communicator) -> None:
         """Tell a communicator of all regions that its members have mapped, now and later."""
         with self._lock:
             self._users.add(comm)
-            for number in self._regions:
-                self._announce(comm, number)
+            for number, region in self._regions.items():
+                self._announce(comm, number, region)
 
-    def _announce(self, comm: Communicator, number: int) -> None:
-        addresses, nbytes = self._regions[number]
-        if all(rank in addresses for rank in comm.world_ranks):
-            comm._native().add_region(number, [addresses[rank] for rank in comm.world_ranks], nbytes)
+    def leave(self, comm: Communicator) -> None:
+        """A communicator is closed: forget what no other one can use."""
+        with self._lock:
+            self._users.discard(comm)
+            for number, region in list(self._regions.items()):
+                if not any(region.serves(user) for user in self._users):
+                    del self._regions[number]
+
+    @staticmethod
+    def _announce(comm: Communicator, number: int, region: _Region) -> None:
+        if region.serves(comm) and not comm.closed:
+            addresses = [region.mappings[rank].address for rank in comm.world_ranks]
+            comm._native().add_region(number, addresses, region.nbytes)
 
     def empty(self, comm: Communicator, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Collective: new memory on every rank, mapped by all."""
-        self._collect()
-        count = int(np.prod(shape, dtype=np.int64))
+        """Collective: new memory on every rank, mapped by all. Raises TransportError on every rank if one has none."""
+        count = math.prod(shape)
         nbytes = max(4096, count * dtype.itemsize)
-        own = _core.Mapping.create(nbytes, "pycollectives-array")
-        parts = comm._exchange(name, nbytes.to_bytes(8, "little"), [own.fd])
+        own, problem = None, ""
+        try:
+            own = _core.Mapping.create(nbytes, "pycollectives-array")
+        except TransportError as error:
+            problem = str(error)
+        with self._lock:  # rank 0 gives it a number that no other array of the job has
+            number = self._count * comm._rendezvous.size + comm._rendezvous.rank
+            self._count += comm.rank == 0
+            dropped = [n for n, region in self._regions.items() if region.dropped and region.home == comm.name]
+        offer = json.dumps([nbytes, problem, number, dropped]).encode()
+        parts = comm._exchange(name, offer, [] if own is None else [own.fd])
+        offers = [json.loads(payload) for payload, _ in parts]
+        region = _Region(comm.name, nbytes, {})
+        try:
+            for rank, (_, trouble, *_) in enumerate(offers):
+                if trouble:
+                    raise TransportError(f"rank {rank}: {trouble}", rank=comm.rank, peer=rank)
+            for rank, (theirs, *_) in enumerate(offers):
+                mapping = own if rank == comm.rank else _core.Mapping.attach(parts[rank][1][0], theirs)
+                region.mappings[comm.world_ranks[rank]] = mapping
+        finally:
+            for _, fds in parts:
+                for fd in fds:
+                    os.close(fd)
+        assert own is not None
         own.close_fd()
-        mappings = []
-        addresses = {}
-        for rank, (payload, fds) in enumerate(parts):
-            if rank == comm.rank:
-                mapping = own
-            else:
-                mapping = _core.Mapping.attach(fds[0], int.from_bytes(payload, "little"))
-            for fd in fds:
-                os.close(fd)
-            mappings.append(mapping)
-            addresses[comm.world_ranks[rank]] = mapping.address
-        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little") >> 2
         with self._lock:
-            self._regions[number] = (addresses, nbytes)
-            self._mappings[number] = mappings
+            self._remove(set.intersection(*(set(gone) for *_, gone in offers)))
+            self._regions[offers[0][2]] = region
             for user in list(self._users):
-                if not user.closed:
-                    self._announce(user, number)
+                self._announce(user, offers[0][2], region)
         holder = np.frombuffer(own, dtype=np.uint8)
-        weakref.finalize(holder, self._dropped.append, number)
+        weakref.finalize(holder, setattr, region, "dropped", True)
         return holder[: count * dtype.itemsize].view(dtype).reshape(shape)
 
-    def _collect(self) -> None:
-        """Give back the memory of arrays that nobody here uses any more; peers keep their mappings until they drop theirs."""
-        while self._dropped:
-            number = self._dropped.pop()
-            with self._lock:
-                for user in list(self._users):
-                    if not user.closed:
-                        user._native().remove_region(number)
-                self._regions.pop(number, None)
-                self._mappings.pop(number, None)
+    def _remove(self, numbers: set[int]) -> None:
+        """Give back the memory of arrays that no rank uses any more."""
+        for number in numbers:
+            region = self._regions.pop(number, None)
+            for user in list(self._users):
+                if region is not None and region.serves(user) and not user.closed:
+                    user._native().remove_region(number)

@@ -61,9 +61,23 @@ uint64_t elements(const std::vector<Piece>& pieces, uint32_t first, uint32_t cou
   return sum;
 }
 
+// Blocks one after the other, each cut into an equal number of chunks.
+std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32_t nchunks, uint32_t grain) {
+  if (blocks.empty() || nchunks % blocks.size()) throw Error(ErrorKind::schedule, "the chunks do not fit the blocks of this verb");
+  std::vector<Piece> pieces;
+  uint64_t offset = 0;
+  for (uint64_t block : blocks) {
+    for (Piece piece : cut_evenly(block, static_cast<uint32_t>(nchunks / blocks.size()), grain))
+      pieces.push_back({offset + piece.offset, piece.length});
+    offset += block;
+  }
+  return pieces;
+}
+
 // Sizes: `blocks` elements one after the other, each cut into `nchunks / len(blocks)` chunks.
 std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op, int epilogue, double factor, bool wide,
-                                  const std::vector<uint64_t>& blocks, std::pair<uint32_t, uint32_t> held_in,
+                                  const std::vector<uint64_t>& blocks, const std::vector<uint64_t>& sent_blocks,
+                                  const std::vector<uint64_t>& taken_blocks, std::pair<uint32_t, uint32_t> held_in,
                                   std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes, size_t segment_bytes, uint64_t fingerprint,
                                   uint64_t count, int verb, int algorithm, int record_dtype, int record_op, int root, bool deterministic) {
   auto made = std::make_shared<Prepared>();
@@ -73,19 +87,14 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
   made->epilogue = {static_cast<Epilogue::Kind>(epilogue), factor};
   made->element = static_cast<uint32_t>(item_size(type));
   made->wide_element = wide ? static_cast<uint32_t>(item_size(accumulation(type))) : made->element;
-  if (blocks.empty() || plan->nchunks % blocks.size()) throw Error(ErrorKind::schedule, "the chunks do not fit the blocks of this verb");
-  const auto per_block = static_cast<uint32_t>(plan->nchunks / blocks.size());
-  std::vector<Piece> data;
-  uint64_t offset = 0;
-  for (uint64_t block : blocks) {
-    for (Piece piece : cut_evenly(block, per_block, static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element)))) {
-      data.push_back({offset + piece.offset, piece.length});
-      made->chunking.longest = std::max(made->chunking.longest, piece.length);
-    }
-    offset += block;
-  }
-  made->in_bytes = elements(data, held_in.first, held_in.second) * made->element;
-  made->out_bytes = elements(data, held_out.first, held_out.second) * made->element;
+  const auto grain = static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element));
+  const std::vector<Piece> data = cut_blocks(blocks, plan->nchunks, grain);
+  for (const Piece& piece : data) made->chunking.longest = std::max(made->chunking.longest, piece.length);
+  const bool personal = !sent_blocks.empty();  // all_to_all: blocks of their own sizes in the input and in the output
+  const std::vector<Piece> sent = personal ? cut_blocks(sent_blocks, plan->nchunks, grain) : data;
+  const std::vector<Piece> taken = personal ? cut_blocks(taken_blocks, plan->nchunks, grain) : data;
+  made->in_bytes = elements(sent, held_in.first, held_in.second) * made->element;
+  made->out_bytes = elements(taken, held_out.first, held_out.second) * made->element;
   const auto in = shifted(data, held_in.second ? data.at(held_in.first).offset : 0);
   const auto out = shifted(data, held_out.second ? data.at(held_out.first).offset : 0);
   std::vector<Piece> scratch;
@@ -94,8 +103,9 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
     scratch.push_back({at, data[like].length});
     made->chunking.scratch_elements += data[like].length;
   }
+  const uint64_t offset = data.back().offset + data.back().length;
   made->chunking.work_elements = offset;
-  made->chunking.table = {in, out, data, in, out, scratch};
+  made->chunking.table = {in, out, data, personal ? sent : in, personal ? taken : out, scratch};
   const bool works = std::any_of(plan->refs.begin(), plan->refs.end(), [](const Ref& r) { return r.where == Where::data_work; });
   made->work_bytes = works ? offset * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
@@ -125,7 +135,7 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared", "A plan with the sizes and types of one kind of call.")
       .def(py::init(&prepare), py::kw_only(), py::arg("plan"), py::arg("dtype"), py::arg("op"), py::arg("epilogue"), py::arg("factor"),
-           py::arg("wide"), py::arg("blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"), py::arg("segment_bytes"),
+           py::arg("wide"), py::arg("blocks"), py::arg("sent_blocks"), py::arg("taken_blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"), py::arg("segment_bytes"),
            py::arg("fingerprint"), py::arg("count"), py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"),
            py::arg("root"), py::arg("deterministic"))
       .def_readonly("in_bytes", &Prepared::in_bytes)

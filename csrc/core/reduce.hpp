@@ -1,18 +1,18 @@
 // Element-wise reduction of any number of sources, vectorised, with the instruction set chosen at run time.
 //
 // Semantics, the same bits for every instruction set:
-//   * strictly left to right for every element: ((s0 op s1) op s2) ...; then the epilogue; then one rounding
-//   per sink;
-//   * 16- and 8-bit floats accumulate in float32 and are rounded to nearest even once, at a narrow sink, with
-//   the
-//     overflow and NaN results of ml_dtypes (float8_e4m3fn overflows to NaN, the others to infinity);
+//   * strictly left to right for every element: ((s0 op s1) op s2) ...; then the epilogue; then one
+//     rounding per sink;
+//   * 16- and 8-bit floats accumulate in float32 and are rounded to nearest even once, at a narrow sink,
+//     with the overflow and NaN results of ml_dtypes (float8_e4m3fn overflows to NaN, the others to
+//     infinity);
 //   * multiply and add are never fused; complex products are the plain four-multiplication formula;
 //   * integers wrap; bool sum and max are `or`, prod and min are `and`, and bool results are bytes 0 or 1;
-//   * float min and max are IEEE 754-2019 minimum and maximum: NaN wins, -0 < +0, so the order does not
-//   matter;
+//   * float min and max are IEEE 754-2019 minimum and maximum: NaN wins, -0 < +0, so the order
+//     does not matter;
 //   * logical operations give 0 or 1 in the dtype; NaN counts as true;
 //   * one source is a copy (or conversion) whatever the operation; bool copies become 0 or 1;
-//   * only the sign and payload of a NaN are unspecified where two different NaNs meet.
+//   * what is left open are the sign and the payload of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,8 @@ constexpr const char* name(ReduceOp op) {
 
 // Applied to the finished accumulation, before it is rounded.
 //   divide: by `factor`, the number of ranks (a whole number >= 1); integers truncate toward zero.
-//   scale:  multiply by `factor` in the accumulation type; integers multiply in double, truncate toward zero
-//   and
-//           saturate at the limits of the dtype (NaN gives 0).
+//   scale:  multiply by `factor` in the accumulation type; integers multiply in double, truncate toward
+//           zero and saturate at the limits of the dtype (NaN gives 0).
 // Complex values scale both parts.
 struct Epilogue {
   enum Kind : uint8_t { none, divide, scale } kind = none;

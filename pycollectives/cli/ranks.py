@@ -56,9 +56,8 @@ def console() -> Console:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of a name that NumPy or ml_dtypes knows; InvalidArgumentError for others."""
-    found = getattr(ml_dtypes, name, name)
-    try:
-        return np.dtype(found)
-    except TypeError:
-        raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}") from None
+    """The dtype of that name; InvalidArgumentError for one that the library cannot reduce."""
+    if name not in _core.DTYPES:
+        known = ", ".join(_core.DTYPES)
+        raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}; known: {known}")
+    return np.dtype(getattr(ml_dtypes, name, name))

@@ -1,5 +1,17 @@
 """Which algorithm runs a call, and why."""
 
-from .selector import Candidate, Explanation, candidates, choose, environment, explain, forced, use, VARIABLE
+from .selector import VARIABLE, Candidate, Explanation, Needs, candidates, choose, environment, explain, forced, needs, use
 
-__all__ = ["Candidate", "Explanation", "candidates", "choose", "environment", "explain", "forced", "use", "VARIABLE"]
+__all__ = [
+    "VARIABLE",
+    "Candidate",
+    "Explanation",
+    "Needs",
+    "candidates",
+    "choose",
+    "environment",
+    "explain",
+    "forced",
+    "needs",
+    "use",
+]

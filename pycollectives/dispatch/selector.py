@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .. import _core
 from ..cost import Machine, predict
 from ..errors import InvalidArgumentError, UnsupportedError
+from ..ops import Operator
 from ..schedule import COLLECTIVES, Algorithm, find, names
 from ..schedule.registry import suggest
 
@@ -85,24 +86,49 @@ def forced(collective: str) -> str | None:
     return (_forced.get() or {}).get(collective)
 
 
-def obstacle(algorithm: Algorithm, size: int, root: int, deterministic: bool) -> str:
+@dataclass(frozen=True)
+class Needs:
+    """What a call asks of an algorithm beyond its collective."""
+
+    left_fold: bool = False  # one reduction order, for deterministic=True
+    rank_order: bool = False  # the operator does not commute
+    even: bool = True  # all blocks have one size
+
+
+def needs(collective: str, operator: Operator | None, deterministic: bool, *, uneven: bool = False) -> Needs:
+    """The needs of a call."""
+    reduces = COLLECTIVES[collective].reduces and operator is not None
+    return Needs(reduces and deterministic, reduces and operator is not None and not operator.commutative, not uneven)
+
+
+def obstacle(algorithm: Algorithm, size: int, root: int, wanted: Needs) -> str:
     """Why an algorithm cannot run this call; empty if it can."""
-    if deterministic and COLLECTIVES[algorithm.collective].reduces and COLLECTIVES[algorithm.collective].output != "none":
+    if why := algorithm.obstacle(size):
+        return why
+    if not wanted.even and algorithm.even_only:
+        return "it needs blocks of one size"
+    if wanted.left_fold or wanted.rank_order:
         from ..schedule.verifier import verified
 
-        if not verified(algorithm, size, root).left_fold:
+        proof = verified(algorithm, size, root)
+        if wanted.left_fold and not proof.left_fold:
             return "its reduction order is not the left fold that deterministic=True asks for"
+        if wanted.rank_order and not proof.rank_order:
+            return "it does not combine in rank order, and the operator does not commute"
     return ""
 
 
+ANYTHING = Needs()
+
+
 def candidates(
-    collective: str, nbytes: int, size: int, machine: Machine, *, root: int = 0, deterministic: bool = False
+    collective: str, nbytes: int, size: int, machine: Machine, *, root: int = 0, wanted: Needs = ANYTHING
 ) -> list[Candidate]:
     """All algorithms of `collective`, fastest first, those that cannot run last. `nbytes`: the whole vector."""
     race = []
     for name in names(collective):
         one = find(collective, name)
-        why = obstacle(one, size, root, deterministic)
+        why = obstacle(one, size, root, wanted)
         race.append(Candidate(name, None if why else predict(one, size, nbytes, machine, root), why))
     race.sort(key=lambda c: (c.seconds is None, c.seconds or 0.0))
     best = race[0].seconds
@@ -120,27 +146,27 @@ def choose(
     *,
     named: str | None = None,
     root: int = 0,
-    deterministic: bool = False,
+    wanted: Needs = ANYTHING,
 ) -> Algorithm:
     """The algorithm for a call. Raises InvalidArgumentError for an unknown name, UnsupportedError for one that cannot run."""
     if named is not None:
         one = find(collective, named)
-        if why := obstacle(one, size, root, deterministic):
-            can = [c.name for c in candidates(collective, nbytes, size, machine, root=root, deterministic=deterministic) if c.seconds is not None]
+        if why := obstacle(one, size, root, wanted):
+            can = [c.name for c in candidates(collective, nbytes, size, machine, root=root, wanted=wanted) if c.seconds is not None]
             raise UnsupportedError(f"{collective} by {named!r}: {why}; these can: {', '.join(can)}", algorithm=named)
         return one
-    best = candidates(collective, nbytes, size, machine, root=root, deterministic=deterministic)[0]
+    best = candidates(collective, nbytes, size, machine, root=root, wanted=wanted)[0]
     if best.seconds is None:
         raise UnsupportedError(f"no algorithm of {collective} can run this call: {best.name}: {best.why}")
     return find(collective, best.name)
 
 
 def explain(
-    collective: str, nbytes: int, size: int, machine: Machine, *, named: str | None, reason: str, root: int = 0, deterministic: bool = False
+    collective: str, nbytes: int, size: int, machine: Machine, *, named: str | None, reason: str, root: int = 0, wanted: Needs = ANYTHING
 ) -> Explanation:
     """Why `choose` chooses what it chooses."""
     if collective not in COLLECTIVES:
         raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
-    race = candidates(collective, nbytes, size, machine, root=root, deterministic=deterministic)
-    chosen = choose(collective, nbytes, size, machine, named=named, root=root, deterministic=deterministic)
+    race = candidates(collective, nbytes, size, machine, root=root, wanted=wanted)
+    chosen = choose(collective, nbytes, size, machine, named=named, root=root, wanted=wanted)
     return Explanation(collective, nbytes, size, chosen.name, reason, tuple(race))

@@ -30,6 +30,12 @@ class Algorithm:
     author: Author
     cost: str = ""
     builtin: bool = False
+    restriction: Callable[[int], str] | None = None
+    even_only: bool = False
+
+    def obstacle(self, size: int) -> str:
+        """Why it cannot run on `size` ranks; empty if it can."""
+        return self.restriction(size) if self.restriction else ""
 
     def schedule(
         self, size: int, ranks: Sequence[int] | None = None, root: int = 0, *, symbolic: bool = False
@@ -56,10 +62,18 @@ class Algorithm:
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 
 
-def algorithm(collective: str, *, name: str | None = None, cost: str = "") -> Callable[[Author], Algorithm]:
+def algorithm(
+    collective: str,
+    *,
+    name: str | None = None,
+    cost: str = "",
+    restriction: Callable[[int], str] | None = None,
+    even_only: bool = False,
+) -> Callable[[Author], Algorithm]:
     """Register a schedule for `collective` under `name` (default: the function's).
 
-    Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
+    `restriction(size)` says why it cannot run on so many ranks, or nothing; `even_only`: only for blocks of one
+    size. Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
     first use there (those of the project itself: by its tests). Registering a name again replaces it.
     """
     if collective not in COLLECTIVES:
@@ -67,7 +81,7 @@ def algorithm(collective: str, *, name: str | None = None, cost: str = "") -> Ca
 
     def register(author: Author) -> Algorithm:
         builtin = author.__module__.startswith("pycollectives.algorithms.")
-        found = Algorithm(collective, name or author.__name__, author, cost, builtin)
+        found = Algorithm(collective, name or author.__name__, author, cost, builtin, restriction, even_only)
         ALGORITHMS[collective, found.name] = found
         return found
 

@@ -178,8 +178,7 @@ def trace(
     blank = _blank(inputs)
     vectors = [_vector(schedule, contract.input, inputs, rank, blank) for rank in range(comm.size)]
     own = vectors[comm.rank]
-    key = ("trace", verb, algorithm, x.dtype.name, x.size, operator, place)
-    events = _run(comm, one, key, own, x.size, operator, -1 if place is None else place)
+    events = comm._trace(one, own, x.size, operator, -1 if place is None else place)
 
     def shown(operation: Operation) -> str:
         return f"{operation} (channel {operation.channel})" if schedule.channels > 1 else str(operation)
@@ -247,18 +246,6 @@ def _vector(schedule: Schedule, held: str, inputs: Array, rank: int, blank: Arra
         return vector.reshape(-1)
     has = held == "all" or rank == schedule.root
     return inputs[rank].copy() if has else np.repeat(blank, inputs.shape[1])
-
-
-def _run(
-    comm: Communicator, one: Any, key: Any, own: Array, count: int, operator: Any, root: int
-) -> list[tuple[int, bytes]]:
-    """The run itself: the step of every operation of this rank, and the vector after it."""
-    core = comm._native()
-    prepared = comm._native_call(one, key, own.dtype, count, operator, root, False, fuse=False)
-    core.reserve(prepared)
-    source, target = own.copy(), own.copy()
-    events = core.trace(prepared, source.ctypes.data, target.ctypes.data, comm.timeout)
-    return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
 
 
 def _states(start: Array, events: Iterable[tuple[int, bytes]], nsteps: int) -> list[Array]:

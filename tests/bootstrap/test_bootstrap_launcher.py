@@ -52,10 +52,22 @@ print(r.rank, r.size, r.kind, sys.argv[1:], [os.pread(fds[0], 99, 0).decode() fo
 
 
 def test_no_port_no_file_no_shared_memory_name(jobs: Any, done: Done) -> None:
-    script = jobs.script(MEET + "print(sorted(os.listdir('/dev/shm')), sorted(os.listdir('.')))\nmeet()")
-    before = f"{sorted(os.listdir('/dev/shm'))} {[script.name]}"
-    code, out, _ = done(jobs.launch(2, script, options='{"env": null}'))
-    assert code == 0 and out.splitlines() == [before] * 2
+    script = jobs.script(
+        MEET
+        + """
+links = []
+for fd in os.listdir("/proc/self/fd"):
+    try: links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError: pass
+files = [link for link in links if link.startswith("/") and link != "/dev/null"]
+network = open("/proc/net/tcp").read() + open("/proc/net/udp").read()
+sockets = [link[8:-1] for link in links if link.startswith("socket:")]
+print(len(sockets), any(inode in network.split() for inode in sockets), files, os.listdir("."))
+meet()
+"""
+    )
+    code, out, _ = done(jobs.launch(2, script))
+    assert code == 0 and out.splitlines() == [f"1 False [] ['{script.name}']"] * 2
 
 
 def test_ranks_may_open_several_rendezvous_and_meet_again_after_close(jobs: Any, done: Done) -> None:

@@ -1,0 +1,161 @@
+"""From the arguments of a call to the native call: decided once per kind of call, kept, and found again.
+
+    Kind (verb, dtype, count, operator, root, ...) -> dispatch.choose -> schedule.lower -> _core.Plan -> _core.Prepared
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from . import _core, dispatch
+from .arrays import dtype_name
+from .ops import Operator
+from .schedule import COLLECTIVES, Algorithm, names
+from .schedule.lowering import lower
+from .settings import Settings
+
+KEPT = 512  # kinds of calls that a communicator remembers
+
+_DTYPE = {name: i for i, name in enumerate(_core.DTYPES)}
+_KERNEL = {name: i for i, name in enumerate(_core.OPS)}
+_OPERATOR = {name: i for i, name in enumerate(_core.OP_NAMES)}
+_VERB = {name: i for i, name in enumerate(_core.VERBS)}
+_BYTES = _DTYPE["uint8"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that decides a call but the addresses. The same on every rank: its digest is the call's fingerprint.
+
+    `count`: elements of one rank's block where the verb gathers blocks, of the whole vector otherwise. `counts`: of every
+    rank's block, for the uneven forms; for an uneven all_to_all row r holds what rank r sends to each.
+    """
+
+    verb: str
+    dtype: np.dtype[Any]
+    count: int
+    operator: Operator | None = None
+    root: int = -1
+    named: str | None = None
+    deterministic: bool = False
+    counts: tuple[Any, ...] | None = None
+
+    @property
+    def fingerprint(self) -> int:
+        return int.from_bytes(hashlib.blake2b(repr(self).encode(), digest_size=8).digest(), "little")
+
+    def vector_bytes(self, size: int) -> int:
+        """Bytes of the whole vector, as the cost model counts them."""
+        if self.counts is not None:
+            return int(np.max(np.sum(self.counts, axis=-1))) * self.dtype.itemsize
+        gathers = COLLECTIVES[self.verb].input == "block"
+        return self.count * self.dtype.itemsize * (size if gathers else 1)
+
+
+@lru_cache(maxsize=1024)
+def _plan(algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, wide: bool, fuse: bool) -> Any:
+    """The native plan; one for every message size."""
+    return _core.Plan(**lower(algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse).arrays())
+
+
+class Calls:
+    """The kinds of calls of one communicator."""
+
+    def __init__(self, core: Any, rank: int, size: int, settings: Settings) -> None:
+        self.core, self.rank, self.size, self.settings = core, rank, size, settings
+        self._kept: dict[Kind, Any] = {}
+        self._lock = threading.Lock()
+
+    def find(self, kind: Kind) -> Any:
+        """The prepared call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError."""
+        prepared = self._kept.get(kind)
+        if prepared is None:
+            with self._lock:
+                one = self.choose(kind)
+                prepared = self.make(one, kind)
+                while len(self._kept) >= KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[kind] = prepared
+        return prepared
+
+    def choose(self, kind: Kind) -> Algorithm:
+        """The algorithm: the named one if it can, else the one predicted to be the fastest."""
+        return dispatch.choose(
+            kind.verb,
+            kind.vector_bytes(self.size),
+            self.size,
+            self.settings.machine,
+            named=kind.named,
+            root=max(kind.root, 0),
+            wanted=dispatch.needs(kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None),
+        )
+
+    def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:
+        """The prepared call of `kind` by algorithm `one`. fuse=False: for tracing, see `lower`."""
+        contract, operator = COLLECTIVES[kind.verb], kind.operator
+        number, unit = _BYTES, kind.dtype.itemsize  # bytes are moved as they are
+        if operator is not None:
+            number, unit = _DTYPE[dtype_name(kind.dtype)], 1
+        wide = operator is not None and bool(_core.is_wide(number))
+        staged = operator is not None and (wide or operator.epilogue != 0)
+        root = max(kind.root, 0)
+        plan = _plan(one, self.size, self.rank, root, staged, wide, fuse)
+        blocks, sent, taken = self._blocks(kind, unit)
+        everything = range(plan.nchunks)
+        held_in = contract.input_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
+        held_out = contract.output_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
+        prepared = _core.Prepared(
+            plan=plan,
+            dtype=number,
+            op=0 if operator is None else _KERNEL[operator.kernel],
+            epilogue=0 if operator is None else operator.epilogue,
+            factor=1.0 if operator is None else operator.factor,
+            wide=wide,
+            blocks=blocks,
+            sent_blocks=sent,
+            taken_blocks=taken,
+            held_in=(held_in.start, len(held_in)),
+            held_out=(held_out.start, len(held_out)),
+            pool_bytes=self.settings.pool_bytes,
+            segment_bytes=self.settings.segment_bytes,
+            fingerprint=kind.fingerprint,
+            count=kind.count,
+            verb=_VERB[kind.verb],
+            algorithm=names(kind.verb).index(one.name.split("(")[0]),
+            record_dtype=_DTYPE.get(dtype_name(kind.dtype), _BYTES),
+            record_op=255 if operator is None else _OPERATOR[operator.name],
+            root=kind.root,
+            deterministic=kind.deterministic,
+        )
+        self.core.reserve(prepared)
+        return prepared
+
+    def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:
+        """The elements of the blocks of the vector; for all_to_all those that this rank sends and takes."""
+        contract = COLLECTIVES[kind.verb]
+        if kind.verb == "all_to_all":
+            if kind.counts is None:
+                even = [kind.count * unit // self.size] * self.size
+                return even, even, even
+            sent = [n * unit for n in kind.counts[self.rank]]
+            taken = [row[self.rank] * unit for row in kind.counts]
+            return [max(max(row) for row in kind.counts) * unit] * self.size, sent, taken
+        if kind.counts is not None:
+            return [n * unit for n in kind.counts], [], []
+        if contract.input == "block":
+            return [kind.count * unit] * self.size, [], []
+        if contract.output == "block":
+            return [kind.count * unit // self.size] * self.size, [], []
+        return [kind.count * unit], [], []
+
+
+def total(counts: Sequence[int]) -> int:
+    """The elements of all blocks together."""
+    return int(sum(counts))
