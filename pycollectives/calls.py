@@ -68,8 +68,8 @@ def _plan(algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, w
 class Calls:
     """The kinds of calls of one communicator."""
 
-    def __init__(self, core: Any, rank: int, size: int, settings: Settings) -> None:
-        self.core, self.rank, self.size, self.settings = core, rank, size, settings
+    def __init__(self, rank: int, size: int, settings: Settings) -> None:
+        self.rank, self.size, self.settings = rank, size, settings
         self._kept: dict[Kind, Any] = {}
         self._lock = threading.Lock()
 
@@ -111,7 +111,7 @@ class Calls:
         everything = range(plan.nchunks)
         held_in = contract.input_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
         held_out = contract.output_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
-        prepared = _core.Prepared(
+        return _core.Prepared(
             plan=plan,
             dtype=number,
             op=0 if operator is None else _KERNEL[operator.kernel],
@@ -134,8 +134,6 @@ class Calls:
             root=kind.root,
             deterministic=kind.deterministic,
         )
-        self.core.reserve(prepared)
-        return prepared
 
     def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:
         """The elements of the blocks of the vector; for all_to_all those that this rank sends and takes."""

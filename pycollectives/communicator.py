@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import operator
 import os
 import weakref
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from .regions import Regions
 from .schedule import COLLECTIVES, Algorithm, names
 from .schedule.registry import suggest
 from .verbs import Verbs
-from .work import PersistentCall, Work, persistent
+from .work import PersistentCall, Work, forget_finished, persistent
 
 UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv")
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -68,17 +70,21 @@ class Communicator(Verbs):
         self.settings = self._agree()
         spins, yields = settings.patience(self.size)
         self._core = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, spins, yields)
+        self._regions = Regions() if regions is None else regions
+        shared: set[int] = set()
         if self.size > 1:
-            for peer, (payload, fds) in enumerate(self._exchange("memory", str(self._pid).encode(), [self._core.fd])):
+            offer = json.dumps([self._pid, self._regions.known(self)]).encode()
+            parts = self._exchange("memory", offer, [self._core.fd])
+            for peer, (payload, fds) in enumerate(parts):
                 if peer != self.rank:
-                    self._core.attach(peer, fds[0], int(payload))
+                    self._core.attach(peer, fds[0], json.loads(payload)[0])
                 for fd in fds:
                     os.close(fd)
             self._core.close_fd()
-        self._calls = Calls(self._core, self.rank, self.size, self.settings)
+            shared = set.intersection(*(set(json.loads(payload)[1]) for payload, _ in parts))
+        self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
-        self._regions = Regions() if regions is None else regions
-        self._regions.join(self)
+        self._regions.join(self, shared)
         _alive.add(self)
 
     # -- the group ---------------------------------------------------------------------------------------------
@@ -129,6 +135,8 @@ class Communicator(Verbs):
         if core is None or self._pid != os.getpid():
             return
         core.close()
+        forget_finished()
+        self._regions.leave(self)
         if self._owns_rendezvous:
             self._rendezvous.close()
 
@@ -194,7 +202,7 @@ class Communicator(Verbs):
         buffers, limit = arguments.buffers, self.timeout if timeout is None else timeout
         source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
         if async_op:
-            return Work(self, core.submit(prepared, source, target, limit), buffers, (x, prepared))
+            return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
         if arguments.kind.named is None and not deterministic and (verb == "barrier" or type(x) is np.ndarray):
             self._remember_call(verb, x, op, root, prepared)
         core.run(prepared, source, target, limit)
@@ -237,8 +245,8 @@ class Communicator(Verbs):
 
     def _root(self, root: Any) -> int:
         try:
-            index = root.__index__()
-        except AttributeError:
+            index = operator.index(root)
+        except TypeError:
             raise InvalidArgumentError(f"root is {root!r}, not an integer") from None
         if not 0 <= index < self.size:
             raise InvalidArgumentError(f"root {index} is not in 0..{self.size - 1}, the ranks of this communicator")
@@ -281,9 +289,16 @@ class Communicator(Verbs):
         """
         self._verb(verb)
         named, reason = self._named(verb, algorithm)
-        machine = self.settings.machine
+        operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
         return dispatch.explain(
-            verb, nbytes, self.size, machine, named=named, reason=reason, root=self._root(root), deterministic=deterministic
+            verb,
+            nbytes,
+            self.size,
+            self.settings.machine,
+            named=named,
+            reason=reason,
+            root=self._root(root),
+            wanted=dispatch.needs(verb, operator, deterministic),
         )
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:

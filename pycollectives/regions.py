@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 class _Region:
     """The memory of one symmetric array, on all ranks that have it."""
 
-    home: str  # the communicator that made it
     nbytes: int
     mappings: dict[int, Any]  # by world rank
     dropped: bool = False  # no array of this rank uses it any more
@@ -35,7 +34,11 @@ class _Region:
 
 
 class Regions:
-    """The symmetric memory of one rank's job; shared by a communicator and all that were split off it."""
+    """The symmetric memory of one rank's job; shared by a communicator and all that were split off it.
+
+    All members of a communicator know the same regions: it starts with those that all of them have, gets each new one
+    in a collective call, and loses one in the first collective call after all ranks have dropped their arrays.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,20 +46,30 @@ class Regions:
         self._users: weakref.WeakSet[Communicator] = weakref.WeakSet()
         self._count = 0  # arrays that this rank has numbered
 
-    def join(self, comm: Communicator) -> None:
-        """Tell a communicator of all regions that its members have mapped, now and later."""
+    def known(self, comm: Communicator) -> list[int]:
+        """The numbers of the regions that a new communicator can use, as far as this rank knows."""
+        with self._lock:
+            self._sweep()
+            return [number for number, region in self._regions.items() if region.serves(comm)]
+
+    def join(self, comm: Communicator, numbers: set[int]) -> None:
+        """Tell a new communicator of the regions that all its members know, and of those to come."""
         with self._lock:
             self._users.add(comm)
-            for number, region in self._regions.items():
-                self._announce(comm, number, region)
+            for number in numbers:
+                self._announce(comm, number, self._regions[number])
 
     def leave(self, comm: Communicator) -> None:
-        """A communicator is closed: forget what no other one can use."""
+        """A communicator is closed."""
         with self._lock:
             self._users.discard(comm)
-            for number, region in list(self._regions.items()):
-                if not any(region.serves(user) for user in self._users):
-                    del self._regions[number]
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget the regions that no open communicator can use."""
+        for number, region in list(self._regions.items()):
+            if not any(region.serves(user) for user in self._users):
+                del self._regions[number]
 
     @staticmethod
     def _announce(comm: Communicator, number: int, region: _Region) -> None:
@@ -76,11 +89,12 @@ class Regions:
         with self._lock:  # rank 0 gives it a number that no other array of the job has
             number = self._count * comm._rendezvous.size + comm._rendezvous.rank
             self._count += comm.rank == 0
-            dropped = [n for n, region in self._regions.items() if region.dropped and region.home == comm.name]
-        offer = json.dumps([nbytes, problem, number, dropped]).encode()
+            same = {n: region for n, region in self._regions.items() if set(region.mappings) == set(comm.world_ranks)}
+            held = [n for n, region in same.items() if not region.dropped]
+        offer = json.dumps([nbytes, problem, number, held]).encode()
         parts = comm._exchange(name, offer, [] if own is None else [own.fd])
         offers = [json.loads(payload) for payload, _ in parts]
-        region = _Region(comm.name, nbytes, {})
+        region = _Region(nbytes, {})
         try:
             for rank, (_, trouble, *_) in enumerate(offers):
                 if trouble:
@@ -95,7 +109,7 @@ class Regions:
         assert own is not None
         own.close_fd()
         with self._lock:
-            self._remove(set.intersection(*(set(gone) for *_, gone in offers)))
+            self._remove(set(same) - {n for *_, numbers in offers for n in numbers})
             self._regions[offers[0][2]] = region
             for user in list(self._users):
                 self._announce(user, offers[0][2], region)

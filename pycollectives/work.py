@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,16 +15,34 @@ if TYPE_CHECKING:
     from .communicator import Communicator
 
 
+_under_way: dict[Any, deque[Work]] = {}  # by native communicator, in the order of issue
+_lock = threading.Lock()
+
+
+def forget_finished() -> None:
+    """Let go of the arrays of calls that have ended."""
+    with _lock:
+        for core, works in list(_under_way.items()):
+            while works and works[0].done():
+                works.popleft()
+            if not works:
+                del _under_way[core]
+
+
 class Work:
     """An asynchronous call. `wait()` returns its result, or raises what the call raised.
 
-    The arrays of the call belong to it until then. Calls of one communicator run in the order of their issue.
+    The arrays of the call belong to it until then. Calls of one communicator run in the order of their issue, also those
+    whose Work is thrown away.
     """
 
-    def __init__(self, comm: Communicator, job: Any, buffers: Buffers, keep: Any) -> None:
-        self._comm, self._job, self._buffers, self._keep = comm, job, buffers, keep
+    def __init__(self, comm: Communicator, core: Any, job: Any, buffers: Buffers, keep: Any) -> None:
+        self._comm, self._core, self._job, self._buffers, self._keep = comm, core, job, buffers, keep
         self._result: Array | None = None
         self._finished = False
+        forget_finished()
+        with _lock:  # the call reads and writes the arrays even if nobody keeps this object
+            _under_way.setdefault(core, deque()).append(self)
 
     def done(self) -> bool:
         """Has the call ended? Never blocks."""
@@ -31,9 +51,10 @@ class Work:
     def wait(self, timeout: float | None = None) -> Array | None:
         """Wait for the end and return the result. Raises CollectiveTimeoutError after `timeout` seconds (the call goes on)."""
         if not self._finished:
-            self._comm._native().wait(self._job, self._comm.timeout if timeout is None else timeout)
+            self._core.wait(self._job, self._comm.timeout if timeout is None else timeout)
             self._result = self._buffers.finish()
             self._finished, self._keep = True, None
+            forget_finished()
         return self._result
 
     def __repr__(self) -> str:

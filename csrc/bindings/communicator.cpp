@@ -133,10 +133,6 @@ void bind_communicator(py::module_& module) {
       .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))
-      .def("reserve", [](Handle& self, const std::shared_ptr<Prepared>& prepared) {
-             const py::gil_scoped_release release;
-             self.reserve(*prepared);
-           })
       .def("add_region", &add_region, py::arg("id"), py::arg("bases"), py::arg("nbytes"))
       .def("remove_region", &Communicator::remove_region, py::call_guard<py::gil_scoped_release>())
       .def("records", &records, py::arg("rank"))

@@ -28,7 +28,7 @@ const char* class_name(ErrorKind kind) {
 }  // namespace
 
 void raise_error(const Error& error) {
-  if (error.kind() == ErrorKind::interrupted && PyErr_Occurred()) return;  // KeyboardInterrupt is already set
+  if (PyErr_Occurred()) return;  // KeyboardInterrupt, set by the signal handler that ended the wait
   const py::object type = py::module_::import("pycollectives.errors").attr(class_name(error.kind()));
   py::dict attributes;
   if (error.peer() >= 0) attributes["peer"] = error.peer();

@@ -97,7 +97,8 @@ bool execute(Handle& handle, const std::shared_ptr<Prepared>& prepared, const vo
 bool plain(PyObject* object) {
   if (!PyArray_CheckExact(object)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
-  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array);
+  const int type = PyArray_TYPE(array);  // says all about the elements, but for strings, records and times
+  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) && !PyTypeNum_ISFLEXIBLE(type) && !PyTypeNum_ISDATETIME(type);
 }
 
 // Is `out` fit for the result, and either x itself or apart from it?
@@ -139,7 +140,10 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
     } else if (name == name_op && !op) {
       op = value;
     } else if (name == name_root && PyLong_CheckExact(value)) {
-      root = static_cast<int>(PyLong_AsLong(value));
+      int overflow = 0;
+      const long given = PyLong_AsLongAndOverflow(value, &overflow);
+      if (overflow || given < 0 || given >= self->size) return Py_NotImplemented;
+      root = static_cast<int>(given);
     } else {
       return Py_NotImplemented;
     }

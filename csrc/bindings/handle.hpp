@@ -1,6 +1,8 @@
 // A native communicator as Python holds it.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -11,6 +13,10 @@ namespace pc {
 
 struct Handle : Communicator {
   using Communicator::Communicator;
+  ~Handle() {  // the progress thread may need the interpreter to end
+    const pybind11::gil_scoped_release release;
+    close();
+  }
   Sites sites;
 };
 

@@ -1,6 +1,7 @@
 #include "shm/communicator.hpp"
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 namespace pc {
@@ -14,6 +15,16 @@ void Communicator::forget() {
   forgotten_ = true;
   group_.forget();
   if (progress_.joinable()) progress_.detach();
+  // Other threads of the parent may have held or awaited these; destroying them as they are would hang.
+  new (&busy_) std::timed_mutex;
+  new (&queue_mutex_) std::mutex;
+  new (&queued_) std::condition_variable;
+}
+
+void Communicator::refuse_after_fork() const {
+  if (forgotten_)
+    throw Error(ErrorKind::bootstrap,
+                "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
 }
 
 void Communicator::close() {
@@ -29,6 +40,10 @@ void Communicator::close() {
     progress_.join();
   }
   closed_ = true;
+  while (auto job = take()) {
+    job->error = Error(ErrorKind::aborted, "the communicator was closed before this call ran");
+    job->done.store(true, std::memory_order_release);
+  }
 }
 
 void Communicator::set_sequence(uint64_t next) {
@@ -56,6 +71,12 @@ void Communicator::run_locked(Call& call) {
     again.sequence = failure_->sequence;
     throw again;
   }
+  try {
+    executor_.reserve(*call.prepared);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::transport, "no memory for the work buffers: needs " +
+                                          std::to_string(call.prepared->work_bytes + call.prepared->scratch_bytes) + " bytes");
+  }
   call.sequence = ++sequence_;
   try {
     executor_.run(call);
@@ -66,6 +87,7 @@ void Communicator::run_locked(Call& call) {
 }
 
 void Communicator::run(Call call) {
+  refuse_after_fork();
   auto lock = acquire(call.interruptible);
   if (pending_.load(std::memory_order_acquire)) [[unlikely]]
     run_queue_locked(call.interruptible, nullptr);
@@ -94,12 +116,14 @@ void Communicator::run_job_locked(Job& job, bool interruptible) {
 void Communicator::run_queue_locked(bool interruptible, const Job* until) {
   while (auto job = take()) {
     run_job_locked(*job, interruptible);
+    if (job->error && job->error->kind() == ErrorKind::interrupted) throw *job->error;  // Ctrl-C ends the wait, too
     if (job.get() == until) return;
   }
 }
 
 std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out,
                                           uint64_t timeout_ns, uint64_t code, int32_t instruction) {
+  refuse_after_fork();
   auto job = std::make_shared<Job>();
   job->prepared = std::move(prepared);
   job->in = in;
@@ -136,6 +160,7 @@ void Communicator::progress() {
 }
 
 void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible) {
+  refuse_after_fork();
   const uint64_t start = now_ns();
   while (!job->done.load(std::memory_order_acquire)) {
     std::unique_lock lock(busy_, std::try_to_lock);
@@ -150,11 +175,6 @@ void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bo
   if (job->error) throw *job->error;
 }
 
-void Communicator::reserve(const Prepared& prepared) {
-  std::lock_guard lock(busy_);
-  executor_.reserve(prepared);
-}
-
 void Communicator::add_region(Region region) {
   std::lock_guard lock(busy_);
   executor_.add_region(std::move(region));
@@ -166,7 +186,6 @@ void Communicator::remove_region(uint32_t id) {
 }
 
 void Communicator::abort() {
-
   if (!forgotten_) group_.poison(ErrorKind::aborted);
 }
 

@@ -44,7 +44,6 @@ class Communicator {
   std::shared_ptr<Job> submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out, uint64_t timeout_ns,
                               uint64_t code, int32_t instruction);
 
-  void reserve(const Prepared& prepared);
   void add_region(Region region);
   void remove_region(uint32_t id);
   void abort();  // from any thread: wakes everyone with AbortedError
@@ -52,6 +51,7 @@ class Communicator {
   void forget();  // in a forked child: no memory, no thread, no lock can be used any more
 
  private:
+  void refuse_after_fork() const;
   std::unique_lock<std::timed_mutex> acquire(bool interruptible);
   void run_locked(Call& call);
   void run_queue_locked(bool interruptible, const Job* until);

@@ -21,6 +21,11 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
   const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
   slot_bytes = std::min<size_t>(share / kLine * kLine, 512 * 1024);
+  if (channels > kMaxLanes)
+    throw Error(ErrorKind::unsupported, "a schedule may have 16 channels, this one has " + std::to_string(channels));
+  if (const size_t least = round_up(3 * wide_element, kPieceAlign) * plan->max_message; slot_bytes < least)
+    throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) + " is too small for this schedule: its messages have " +
+                                            std::to_string(plan->max_message) + " chunks, and there is room for " + std::to_string(slot_bytes) + " bytes");
   const size_t message = std::min(slot_bytes, segment_bytes);
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
   for (chunking.slices = 1;; ++chunking.slices) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "core/dtype.hpp"
 #include "core/verbs.hpp"
@@ -57,6 +58,8 @@ void Group::attach(int peer, int fd, int pid) {
 void Group::forget() {
   own_.forget();
   for (Mapping& peer : peers_) peer.forget();
+  for (int& fd : pidfd_)
+    if (fd >= 0) ::close(std::exchange(fd, -1));
   forgotten_ = true;
 }
 

@@ -22,7 +22,7 @@ from .cases import Options
 from .distance import name
 from .measure import Row
 
-# Heading, width ("-": to the left), and the cell of a row.
+# Heading, width, and the cell of a row.
 _COLUMNS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
     ("size (B)", 12, lambda r: f"{r.case.nbytes}"),
     ("count", 12, lambda r: f"{r.case.count}"),
@@ -144,11 +144,11 @@ class Report:
 
     def write_csv(self, path: Path) -> None:
         """The rows; the first line has the names."""
-        records = self.records()
+        records = [{"ranks": self.ranks, **record} for record in self.records()]
         with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, records[0] if records else ["collective"])
+            writer = csv.DictWriter(file, list(records[0]))
             writer.writeheader()
-            writer.writerows({"ranks": self.ranks, **r} if "ranks" in writer.fieldnames else r for r in records)
+            writer.writerows(records)
 
     def series(self) -> dict[str, list[Row]]:
         """The rows by what they have in common but the size."""

@@ -27,9 +27,11 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Machine:
-    """Parameters of one host: seconds per step, per byte moved and per byte reduced; cores that the ranks share."""
+    """Parameters of one host: seconds per step (`turn` where ranks take turns on the cores), per byte moved and per byte
+    reduced; cores that the ranks share."""
 
     alpha: float = 0.6e-6
+    turn: float = 5e-6
     beta: float = 1 / 10e9
     gamma: float = 1 / 20e9
     cores: int = 1
@@ -62,4 +64,5 @@ def predict(algorithm: Algorithm, size: int, nbytes: int, machine: Machine, root
     cost = footprint(algorithm, size, root)
     crowd = max(1.0, size / machine.cores)
     moved = float(cost.received) * machine.beta + float(cost.reduced) * machine.gamma
-    return crowd * (cost.steps * machine.alpha + cost.messages * machine.alpha / 4 + nbytes * moved)
+    alpha = machine.alpha if size <= machine.cores else machine.turn / crowd
+    return crowd * (cost.steps * alpha + cost.messages * machine.alpha / 4 + nbytes * moved)
