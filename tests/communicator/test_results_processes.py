@@ -1,0 +1,51 @@
+"""Executed results against NumPy, ranks as processes."""
+
+from __future__ import annotations
+
+import calls
+import pytest
+import reference
+import strategies
+from calls import Call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ranks import Pools
+
+SIZES = [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_any_call(pools: Pools, size: int) -> None:
+    @settings(max_examples=100)
+    @given(st.lists(strategies.calls(size), min_size=1, max_size=12))
+    def run(made: list[Call]) -> None:
+        calls.agree(made, pools(size).run(calls.check_all, made))
+
+    run()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_dtype_in_every_verb(pools: Pools, size: int) -> None:
+    made = [
+        Call(verb, algorithm, "max" if dtype == "bool" else "sum", dtype, (257,), seed=i, root=i % size, into=into)
+        for verb, algorithms in reference.ALGORITHMS.items()
+        for algorithm in algorithms
+        for i, dtype in enumerate(reference.DTYPES)
+        for into in ("new", "in place", "reversed")
+    ]
+    calls.agree(made, pools(size).run(calls.check_all, made))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("count", [100_003, 262_144, 1_000_001, 2_000_000])
+def test_data_that_is_cut_into_many_slices(pools: Pools, size: int, count: int) -> None:
+    dtypes = ("float32", "bfloat16", "complex128") if count < 300_000 else ("float32", "uint8")
+    made = [
+        Call(verb, algorithm, dtype=dtype, shape=(count // size,) if "_" in verb[3:] and verb != "all_reduce" else (count,),
+             root=size - 1, into=into, exact=exact, seed=count)
+        for verb, algorithms in reference.ALGORITHMS.items()
+        for algorithm in algorithms
+        for dtype, exact in zip(dtypes, (False, True, True), strict=False)
+        for into in ("offset", "in place")
+    ]  # fmt: skip
+    calls.agree(made, pools(size).run(calls.check_all, made))
