@@ -18,6 +18,8 @@ import numpy as np
 import pycollectives as pc
 from pycollectives import _core, settings
 from pycollectives.arrays import address
+from pycollectives.calls import Kind
+from pycollectives.ops import resolve
 
 SIZES = [8, 4096, 65536, 1 << 20, 16 << 20]
 
@@ -27,7 +29,7 @@ def measure(comm: pc.Communicator, nbytes: int, rounds: int) -> tuple[float, flo
     x = np.arange(nbytes // 4, dtype=np.float32) % 97 + comm.rank
     out, check = np.empty_like(x), np.empty_like(x)
     times = max(1, min(2000, (4 << 20) // nbytes))
-    prepared, buffers, _ = comm._prepare("all_reduce", x, "sum", None, out, "ring", False)
+    prepared = comm._calls.find(Kind("all_reduce", x.dtype, x.size, resolve("sum", comm.size), named="ring"))
     ring = comm.__dict__.setdefault("_gate", _core.ReferenceRing(comm._core, *settings.patience(comm.size)))
     executed, by_hand = [], []
     for turn in range(rounds):
@@ -35,7 +37,7 @@ def measure(comm: pc.Communicator, nbytes: int, rounds: int) -> tuple[float, flo
             comm.barrier()
             start = time.perf_counter()
             if which == 0:
-                comm._core.run_many(prepared, address(buffers.x), address(out), 60.0, times)
+                comm._core.run_many(prepared, address(x), address(out), 60.0, times)
             else:
                 ring.all_reduce(address(x), address(check), x.size, times)
             took = np.array([(time.perf_counter() - start) / times * 1e6])

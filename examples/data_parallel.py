@@ -5,7 +5,7 @@
     mpiexec -n 4 python examples/data_parallel.py
 
 Every rank holds the whole network and takes its share of every batch. One all_reduce per batch adds up the
-gradients of all shares, so every rank makes the same step, and the loss curve is the same on 1 and on N ranks.
+gradients of all shares, so every rank makes the same step: the loss curve is the same on 1 and on N ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INPUTS, HIDDEN, CLASSES = 64, 32, 10
 
 
 class Network:
-    """64 inputs, 32 tanh units, 10 classes. All parameters lie in one vector, of which the layers are views."""
+    """64 inputs, 32 tanh units, 10 classes. All parameters lie in one vector; the layers are views of it."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -91,14 +91,16 @@ def train(comm: pc.Communicator, epochs: int, batch: int, rate: float, quiet: bo
         if comm.rank == 0 and not quiet:
             print(f"epoch {epoch + 1:2}   loss {curve[-1]:.12f}")
 
-    mine = slice(cut + comm.rank, None, comm.size)
-    right = np.count_nonzero(network.predict(images[mine]) == labels[mine])
+    share = slice(cut + comm.rank, None, comm.size)
+    right = np.count_nonzero(network.predict(images[share]) == labels[share])
     accuracy = int(comm.all_reduce(np.array(right))) / (len(labels) - cut)
     return {"ranks": comm.size, "loss": curve, "accuracy": accuracy}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128, help="images per step, over all ranks")
     parser.add_argument("--rate", type=float, default=0.1, help="learning rate")

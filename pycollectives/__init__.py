@@ -18,6 +18,7 @@ from .errors import (
 )
 from .ops import ReduceOp, scaled_sum
 from .schedule import NULL, Program, algorithm
+from .user_op import op
 from .work import PersistentCall, Work
 from .world import init, run_threads
 
@@ -42,6 +43,7 @@ __all__ = [
     "Work",
     "algorithm",
     "init",
+    "op",
     "run_threads",
     "scaled_sum",
     "use",

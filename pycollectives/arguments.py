@@ -48,7 +48,9 @@ def resolve(
         absent = True
     else:
         x, absent = as_input(x), False
-    if operator is not None:
+    if operator is not None and operator.user is not None:
+        operator.user.check(x, comm.size if contract.output == "block" else 1, uneven=uneven)
+    elif operator is not None:
         ops.check(operator, reducible(x.dtype))
     form = _Form(comm, contract, x, root, out, absent)
     buffers, count, blocks = form.uneven(counts) if uneven else (*form.even(), None)

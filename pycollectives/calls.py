@@ -102,19 +102,22 @@ class Calls:
         contract, operator = COLLECTIVES[kind.verb], kind.operator
         number, unit = _BYTES, kind.dtype.itemsize  # bytes are moved as they are
         if operator is not None:
-            number, unit = _DTYPE[dtype_name(kind.dtype)], 1
+            number, unit = _DTYPE.get(dtype_name(kind.dtype), _BYTES), 1
+        code = None if operator is None or operator.user is None else operator.user.compile(kind.dtype)
         wide = operator is not None and bool(_core.is_wide(number))
         staged = operator is not None and (wide or operator.epilogue != 0)
         root = max(kind.root, 0)
         plan = _plan(one, self.size, self.rank, root, staged, wide, fuse)
         blocks, sent, taken = self._blocks(kind, unit)
+        if code is not None:
+            blocks = [n // code.count for n in blocks]  # in items, which are never cut
         everything = range(plan.nchunks)
         held_in = contract.input_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
         held_out = contract.output_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
         return _core.Prepared(
             plan=plan,
             dtype=number,
-            op=0 if operator is None else _KERNEL[operator.kernel],
+            op=0 if operator is None else _KERNEL.get(operator.kernel, 0),  # a user's operator only needs what copies
             epilogue=0 if operator is None else operator.epilogue,
             factor=1.0 if operator is None else operator.factor,
             wide=wide,
@@ -130,9 +133,10 @@ class Calls:
             verb=_VERB[kind.verb],
             algorithm=names(kind.verb).index(one.name.split("(")[0]),
             record_dtype=_DTYPE.get(dtype_name(kind.dtype), _BYTES),
-            record_op=255 if operator is None else _OPERATOR[operator.name],
+            record_op=255 if operator is None else _OPERATOR.get(operator.name, 255),
             root=kind.root,
             deterministic=kind.deterministic,
+            user=code,
         )
 
     def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:

@@ -21,18 +21,22 @@ from .arrays import Array, address
 from .bootstrap.rendezvous import Rendezvous
 from .calls import Calls, Kind
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
+from .group import Grouping, current
+from .neighbors import Neighbors
+from .object_messages import ObjectMessages
+from .objects import Objects
 from .ops import OpLike
 from .regions import Regions
 from .schedule import COLLECTIVES, Algorithm, names
 from .schedule.registry import suggest
-from .verbs import Verbs
+from .user_op import UserOp
 from .work import PersistentCall, Work, forget_finished, persistent
 
 UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv")
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
-class Communicator(Verbs):
+class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
     """A group of ranks that call collectives together. Made by `pc.init()`, `split`, or `pc.run_threads`.
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are
@@ -118,6 +122,7 @@ class Communicator(Verbs):
         """
         if color is not None and not isinstance(color, (int, np.integer)):
             raise InvalidArgumentError(f"color is {color!r}; it must be an integer or None")
+        self._outside("split")
         mine = np.array([color is not None, 0 if color is None else int(color), int(key)], dtype=np.int64)
         everyone = self.all_gather(mine)
         self._splits += 1
@@ -176,6 +181,7 @@ class Communicator(Verbs):
         `comm.plan("all_reduce", x, out=x)` takes what `comm.all_reduce` takes. Collective like the call itself.
         """
         core = self._native()
+        self._outside("plan")
         x = np.empty(0, np.uint8) if verb == "barrier" else x
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         limit = self.timeout if timeout is None else timeout
@@ -197,6 +203,9 @@ class Communicator(Verbs):
         timeout: float | None = None,
     ) -> Any:
         core = self._native()
+        if (group := current(self)) is not None:
+            options = {"op": op, "root": root, "counts": counts, "out": out, "algorithm": algorithm, "deterministic": deterministic}
+            return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         prepared = self._calls.find(arguments.kind)
         buffers, limit = arguments.buffers, self.timeout if timeout is None else timeout
@@ -229,6 +238,8 @@ class Communicator(Verbs):
 
     def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
         """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
+        if isinstance(op, UserOp) and op.shape:  # the shape of x must be looked at every time
+            return
         method = getattr(Communicator, verb)
         if not isinstance(method, _core.FastMethod):
             return
@@ -264,6 +275,7 @@ class Communicator(Verbs):
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
         kind = np.dtype(dtype)
+        self._outside("empty")
         if kind.hasobject:
             raise InvalidArgumentError(f"dtype {kind} cannot be shared between processes")
         dims = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)

@@ -1,4 +1,4 @@
-"""Reduction operators: by name, by NumPy ufunc, by `ReduceOp`, or a scaled sum."""
+"""Reduction operators: by name, by NumPy ufunc, by `ReduceOp`, a scaled sum, or a function of the caller's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from .errors import InvalidArgumentError, UnsupportedError
 from .schedule.registry import suggest
+from .user_op import UserOp
 
 
 class ReduceOp(str, Enum):
@@ -35,7 +36,7 @@ class ScaledSum:
     factor: float
 
 
-OpLike: TypeAlias = "str | ReduceOp | ScaledSum | np.ufunc"
+OpLike: TypeAlias = "str | ReduceOp | ScaledSum | np.ufunc | UserOp"
 
 _UFUNCS: dict[Any, str] = {
     np.add: "sum",
@@ -61,23 +62,28 @@ def scaled_sum(factor: float) -> ScaledSum:
 class Operator:
     """A resolved operator: the kernel that combines, and what is done to the complete value."""
 
-    name: str  # as in records: that of the kernel, "avg" or "scaled_sum"
+    name: str  # as in records: that of the kernel, "avg", "scaled_sum" or "op(function)"
     kernel: str
     epilogue: int = 0  # 0 none, 1 divide, 2 scale
     factor: float = 1.0
     commutative: bool = True
+    user: UserOp | None = None  # what combines where the kernel is "user"
 
 
 def resolve(op: OpLike, size: int) -> Operator:
     """The operator that a caller means; InvalidArgumentError suggests the near one."""
     if isinstance(op, ScaledSum):
         return Operator("scaled_sum", "sum", 2, op.factor)
+    if isinstance(op, UserOp):
+        return Operator(op.name, "user", commutative=op.commutative, user=op)
     if isinstance(op, np.ufunc):
         if op not in _UFUNCS:
             known = ", ".join(f"numpy.{u.__name__}" for u in _UFUNCS)
             raise InvalidArgumentError(f"numpy.{op.__name__} is not a reduction operator here; known: {known}")
         op = _UFUNCS[op]
     name = op.value if isinstance(op, ReduceOp) else op
+    if callable(name):
+        raise InvalidArgumentError(f"a function becomes an operator by pc.op(function), once; got {op!r}")
     if name not in NAMES:
         raise InvalidArgumentError(f"unknown operator {op!r}{suggest(str(name), NAMES)}; known: {', '.join(NAMES)}")
     return Operator("avg", "sum", 1, float(size)) if name == "avg" else Operator(name, name)
@@ -85,6 +91,9 @@ def resolve(op: OpLike, size: int) -> Operator:
 
 def check(operator: Operator, dtype: str) -> None:
     """UnsupportedError if `dtype` has no such reduction; the text names the operators that it has."""
+    if operator.user is not None:
+        operator.user.compile(np.dtype(dtype))
+        return
     from . import _core
 
     kinds, kernels = _core.DTYPES, _core.OPS

@@ -15,12 +15,14 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class Settings:
     """`pool_bytes`: memory for messages in flight, per rank. `segment_bytes`: the size of one message when data is cut up.
-    `algorithms`: the choices of the environment variable PYCOLLECTIVES_ALGORITHM."""
+    `algorithms`: the choices of the environment variable PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a
+    group packs with others."""
 
     pool_bytes: int
     segment_bytes: int
     machine: Machine
     algorithms: dict[str, str] = field(default_factory=dict)
+    fusion_bytes: int = 64 * 1024
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -55,7 +57,8 @@ def decide(size: int, *, nested: bool) -> Settings:
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 64 * 1024)
     if pool < 64 * 1024 or segment < 4096:
         raise InvalidArgumentError("PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096")
-    return Settings(pool, segment, Machine(cores=cores()), environment())
+    fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
+    return Settings(pool, segment, Machine(cores=cores()), environment(), fusion)
 
 
 def patience(size: int) -> tuple[int, int]:

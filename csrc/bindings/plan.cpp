@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "core/error.hpp"
+#include "core/verbs.hpp"
 #include "shm/executor.hpp"
 
 namespace py = pybind11;
@@ -74,19 +75,36 @@ std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32_t nchu
   return pieces;
 }
 
+// The operator of the caller, from pycollectives.user_op.Code; it lives as long as a prepared call that may run it.
+std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
+  if (code.is_none()) return nullptr;
+  const auto let_go = [](const void* object) {
+    if (!Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    Py_DECREF(static_cast<PyObject*>(const_cast<void*>(object)));
+  };
+  const auto function = reinterpret_cast<UserFunction>(code.attr("address").cast<uintptr_t>());
+  return std::make_shared<const UserOp>(
+      type, UserCode{function, std::shared_ptr<const void>(Py_NewRef(code.ptr()), let_go), code.attr("elements").cast<uint32_t>(),
+                     code.attr("alignment").cast<size_t>(), code.attr("name").cast<std::string>()});
+}
+
 // Sizes: `blocks` elements one after the other, each cut into `nchunks / len(blocks)` chunks.
 std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op, int epilogue, double factor, bool wide,
                                   const std::vector<uint64_t>& blocks, const std::vector<uint64_t>& sent_blocks,
                                   const std::vector<uint64_t>& taken_blocks, std::pair<uint32_t, uint32_t> held_in,
                                   std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes, size_t segment_bytes, uint64_t fingerprint,
-                                  uint64_t count, int verb, int algorithm, int record_dtype, int record_op, int root, bool deterministic) {
+                                  uint64_t count, int verb, int algorithm, int record_dtype, int record_op, int root, bool deterministic,
+                                  const py::object& user) {
   auto made = std::make_shared<Prepared>();
   const auto type = static_cast<DType>(dtype);
   made->kernel = find_kernel(type, static_cast<ReduceOp>(op));
   if (!made->kernel) throw Error(ErrorKind::unsupported, std::string(name(type)) + " has no " + name(static_cast<ReduceOp>(op)));
   made->epilogue = {static_cast<Epilogue::Kind>(epilogue), factor};
-  made->element = static_cast<uint32_t>(item_size(type));
-  made->wide_element = wide ? static_cast<uint32_t>(item_size(accumulation(type))) : made->element;
+  made->user = user_op(user, type);
+  const uint32_t unit = made->user ? made->user->code().elements : 1;  // one item of a user's operator is never cut
+  made->element = unit * static_cast<uint32_t>(item_size(type));
+  made->wide_element = wide ? unit * static_cast<uint32_t>(item_size(accumulation(type))) : made->element;
   const auto grain = static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element));
   const std::vector<Piece> data = cut_blocks(blocks, plan->nchunks, grain);
   for (const Piece& piece : data) made->chunking.longest = std::max(made->chunking.longest, piece.length);
@@ -116,7 +134,7 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
   made->verb = static_cast<uint16_t>(verb);
   made->algorithm = static_cast<uint16_t>(algorithm);
   made->dtype = static_cast<uint8_t>(record_dtype);
-  made->op = static_cast<uint8_t>(record_op);
+  made->op = made->user ? kUserOp : static_cast<uint8_t>(record_op);
   made->root = root;
   made->deterministic = deterministic;
   return made;
@@ -137,7 +155,7 @@ void bind_plan(py::module_& module) {
       .def(py::init(&prepare), py::kw_only(), py::arg("plan"), py::arg("dtype"), py::arg("op"), py::arg("epilogue"), py::arg("factor"),
            py::arg("wide"), py::arg("blocks"), py::arg("sent_blocks"), py::arg("taken_blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"), py::arg("segment_bytes"),
            py::arg("fingerprint"), py::arg("count"), py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"),
-           py::arg("root"), py::arg("deterministic"))
+           py::arg("root"), py::arg("deterministic"), py::arg("user") = py::none())
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })

@@ -12,6 +12,7 @@ inline constexpr std::array kVerbs = {"all_reduce", "reduce",     "reduce_scatte
 // The operators as the public interface names them: those of ReduceOp in its order, then the two derived from sum.
 inline constexpr std::array kOpNames = {"sum",  "prod", "min",  "max", "band", "bor",
                                         "bxor", "land", "lor", "lxor", "avg",  "scaled_sum"};
+inline constexpr uint8_t kUserOp = 254;  // Record::user_op has the name
 inline constexpr uint8_t kNoOp = 255;
 
 inline const char* verb_name(uint16_t verb) { return verb < kVerbs.size() ? kVerbs[verb] : "?"; }

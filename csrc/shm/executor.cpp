@@ -7,6 +7,8 @@
 namespace pc {
 namespace {
 
+constexpr size_t kSlotSkew = 33 * kLine;
+constexpr size_t kSmallCopy = 4096;
 constexpr size_t kPieceAlign = 16;         // pieces of a message in a slot
 constexpr size_t kPointFrom = 16 * 1024;   // shorter messages are staged: a copy is cheaper than waiting for the reader
 
@@ -20,12 +22,13 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
   // with the send of its result only if there are two, since the fused one takes its message when its own can go.
   const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
-  slot_bytes = std::min<size_t>(share / kLine * kLine, 512 * 1024);
+  // An odd number of lines, so that slots do not all fall into the same sets of the caches.
+  slot_bytes = std::min(share / kLine * kLine, segment_bytes / kLine * kLine + kSlotSkew);
   if (channels > kMaxLanes)
     throw Error(ErrorKind::unsupported, "a schedule may have 16 channels, this one has " + std::to_string(channels));
   if (const size_t least = round_up(3 * wide_element, kPieceAlign) * plan->max_message; slot_bytes < least)
     throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) + " is too small for this schedule: its messages have " +
-                                            std::to_string(plan->max_message) + " chunks, and there is room for " + std::to_string(slot_bytes) + " bytes");
+                                            std::to_string(plan->max_message) + " chunks of items of " + std::to_string(wide_element) + " bytes, and there is room for " + std::to_string(slot_bytes) + " bytes");
   const size_t message = std::min(slot_bytes, segment_bytes);
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
   for (chunking.slices = 1;; ++chunking.slices) {
@@ -81,6 +84,8 @@ void Executor::begin(const Call& call) {
   in_place_ = call.in < call.out + prepared_->out_bytes && call.out < call.in + prepared_->in_bytes;
 
   Record& record = group_.record(rank_, call.sequence);
+  record.sequence.store(0, std::memory_order_relaxed);  // a rank far behind may still read the old call here
+  std::atomic_thread_fence(std::memory_order_release);
   record.count = prepared_->count;
   record.started = ticks();
   record.code = call.code;
@@ -90,6 +95,7 @@ void Executor::begin(const Call& call) {
   record.algorithm = prepared_->algorithm;
   record.dtype = prepared_->dtype;
   record.op = prepared_->op;
+  if (prepared_->user) record.user_op[prepared_->user->code().name.copy(record.user_op, sizeof record.user_op - 1)] = '\0';
   record.deterministic = prepared_->deterministic;
   record.state.store(CallState::running, std::memory_order_relaxed);
   record.fingerprint.store(fingerprint_, std::memory_order_relaxed);
@@ -231,7 +237,7 @@ bool Executor::agreed() {
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
     if (reached < call_->sequence) {
       if (prepared_->plan->waits_for_all) return false;
-    } else if (reached == call_->sequence && theirs.fingerprint.load(std::memory_order_relaxed) != fingerprint_) [[unlikely]] {
+    } else if (reached == call_->sequence && Group::fingerprint_of(theirs, reached).value_or(fingerprint_) != fingerprint_) [[unlikely]] {
       group_.raise_mismatch(call_->sequence);
     }
   }
@@ -317,6 +323,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
   const bool send_wide = in.flags & Instruction::send_wide, store_wide = in.flags & Instruction::store_wide;
   const size_t send_element = send_wide ? prepared_->wide_element : prepared_->element;
   const Epilogue& epilogue = in.flags & Instruction::final_value ? prepared_->epilogue : nothing;
+  const bool moves_bytes = !send_wide && !store_wide && !operands[0].wide && epilogue.kind == Epilogue::none && !prepared_->is_bool();
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
@@ -345,7 +352,14 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
       sinks[nsinks++] = {message, send_wide};
       message += piece_bytes(in, piece.length, send_element);
     }
-    if (nsinks && piece.length)
+    if (!nsinks || !piece.length) continue;
+    if (in.noperands == 1 && moves_bytes && piece.length * send_element <= kSmallCopy) {  // not worth a call of a kernel
+      for (int i = 0; i < nsinks; ++i) std::memcpy(sinks[i].data, sources_[0].data, piece.length * prepared_->element);
+      continue;
+    }
+    if (prepared_->user) [[unlikely]]
+      prepared_->user->combine(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length);
+    else
       prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length, epilogue);
   }
 }

@@ -19,6 +19,7 @@
 #include "core/chunking.hpp"
 #include "core/plan.hpp"
 #include "core/reduce.hpp"
+#include "core/user_op.hpp"
 #include "shm/group.hpp"
 
 namespace pc {
@@ -29,6 +30,7 @@ struct Prepared {
   Chunking chunking;
   Kernel kernel = nullptr;
   Epilogue epilogue;
+  std::shared_ptr<const UserOp> user;      // combines in place of `kernel`, where the operator is the caller's
   uint32_t element = 1, wide_element = 1;  // bytes
   uint32_t lanes = 1;                      // slices in flight per channel
   uint32_t slots = 1;                      // per connection and lane
@@ -40,6 +42,8 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
+
+  bool is_bool() const { return static_cast<DType>(dtype) == DType::bool_; }  // any byte but 0 is true: a copy makes it 1
 
   // Chooses slices, lanes and slots for a pool of `pool_bytes` and messages of about `segment_bytes`: the same on all ranks.
   void fit(size_t pool_bytes, size_t segment_bytes);

@@ -83,13 +83,11 @@ void Group::poison(ErrorKind kind) {
 void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   if (poisoned()) raise_poison(sequence);
   constexpr uint64_t compare_after = 50'000'000;
-  const uint64_t mine = record(rank_, sequence).fingerprint.load(std::memory_order_relaxed);
+  if (waited_ns >= compare_after && disagreement(sequence)) raise_mismatch(sequence);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const Record& theirs = record(peer, sequence);
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
-    if (waited_ns >= compare_after && reached == sequence && theirs.fingerprint.load(std::memory_order_relaxed) != mine)
-      raise_mismatch(sequence);
     const bool finished = reached > sequence || (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
     if (finished) continue;
     if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
@@ -109,6 +107,7 @@ std::string describe_call(const Record& record) {
     const auto dtype = static_cast<DType>(record.dtype);
     text += std::string(name(dtype)) + "[" + std::to_string(record.count) + "]";
     if (record.op < kOpNames.size()) text += std::string(", ") + kOpNames[record.op];
+    if (record.op == kUserOp) text += ", " + std::string(record.user_op, strnlen(record.user_op, sizeof record.user_op));
     if (record.root >= 0) text += ", root=" + std::to_string(record.root);
     if (record.deterministic) text += ", deterministic";
   }
@@ -124,7 +123,21 @@ std::string Group::describe(int rank, uint64_t sequence) const {
   return text;
 }
 
-void Group::raise_mismatch(uint64_t sequence) {
+uint64_t Group::disagreement(uint64_t last) const {
+  constexpr uint64_t window = 32;  // a rank that waits for nobody in a call is stopped a few calls later by full headers
+  for (uint64_t sequence = last > window ? last - window : 1; sequence <= last; ++sequence) {
+    std::optional<uint64_t> first;
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto fingerprint = fingerprint_of(record(peer, sequence), sequence);
+      if (first && fingerprint && *fingerprint != *first) return sequence;
+      if (fingerprint) first = fingerprint;
+    }
+  }
+  return 0;
+}
+
+void Group::raise_mismatch(uint64_t noticed) {
+  const uint64_t found = disagreement(noticed), sequence = found ? found : noticed;
   Control& own = control(rank_);
   const std::string site = resolve_site(record(rank_, sequence));
   if (!site.empty() && !own.has_text.load(std::memory_order_relaxed)) {
@@ -132,22 +145,33 @@ void Group::raise_mismatch(uint64_t sequence) {
     own.has_text.store(1, std::memory_order_release);
   }
   poison(ErrorKind::mismatch);
-  // The others resolve their call sites too, as soon as they notice; a rank that does not is described without.
+  // The others resolve their call sites too, as soon as they notice, those that have returned in their next call; a rank
+  // that does not is described without.
   const uint64_t until = now_ns() + 300'000'000;
   for (int peer = 0; peer < size_; ++peer)
     while (!control(peer).has_text.load(std::memory_order_acquire) && now_ns() < until &&
            record(peer, sequence).sequence.load(std::memory_order_acquire) == sequence &&
-           record(peer, sequence).state.load(std::memory_order_acquire) == CallState::running)
+           control(peer).presence.load(std::memory_order_acquire) == Presence::present)
       usleep(1000);
-  std::map<std::string, std::vector<int>> said;
-  for (int peer = 0; peer < size_; ++peer) said[describe(peer, sequence)].push_back(peer);
-  const std::vector<int> silent = said[""];
-  said.erase("");
+  std::map<std::pair<uint64_t, std::string>, std::vector<int>> said;
+  std::vector<int> silent;
+  for (int peer = 0; peer < size_; ++peer) {
+    const std::string what = describe(peer, sequence);
+    const uint64_t fingerprint = record(peer, sequence).fingerprint.load(std::memory_order_relaxed);
+    (what.empty() ? silent : said[{fingerprint, what}]).push_back(peer);
+  }
   std::vector<std::pair<std::vector<int>, std::string>> groups;
-  for (const auto& [what, ranks] : said) groups.emplace_back(ranks, what);
+  std::map<std::string, uint64_t> calls;
+  bool alike = false;
+  for (const auto& [what, ranks] : said) {
+    groups.emplace_back(ranks, what.second);
+    const auto [known, added] = calls.try_emplace(what.second.substr(0, what.second.find(" at ")), what.first);
+    alike |= !added && known->second != what.first;
+  }
   std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   std::string text;
   for (const auto& [ranks, what] : groups) text += (text.empty() ? "" : " while ") + list_ranks(ranks) + " " + what;
+  if (alike) text += "; what reads alike differs in algorithm=, the factor of scaled_sum, the function of op(), or the counts of blocks";
   if (!silent.empty()) text += "; " + list_ranks(silent) + " did neither yet";
   throw Error(ErrorKind::mismatch, "the ranks disagree in call " + std::to_string(sequence) + ": " + text,
               groups.empty() ? -1 : groups.front().first.front());
@@ -158,11 +182,11 @@ void Group::raise_poison(uint64_t sequence) {
   const int peer = static_cast<int>(word & 0xffffffffu) - 1;
   const auto kind = static_cast<ErrorKind>(word >> 32);
   if (kind == ErrorKind::mismatch) {
-    // The call in question is the raiser's; this rank may have returned from it already.
+    // The call in question may be the raiser's last one; this rank may not have reached it, or have returned from it.
     uint64_t theirs = 0;
     for (uint64_t back = 0; back < kRecords && peer >= 0; ++back)
       theirs = std::max(theirs, record(peer, back).sequence.load(std::memory_order_acquire));
-    raise_mismatch(theirs && theirs < sequence ? theirs : sequence);
+    raise_mismatch(std::max(theirs, sequence));
   }
   const std::string who = "rank " + std::to_string(peer);
   if (kind == ErrorKind::aborted) throw Error(ErrorKind::aborted, "the communicator was aborted by " + who, peer);

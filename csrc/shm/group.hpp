@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,14 @@ class Group {
     auto* first = reinterpret_cast<Header*>(base_[from] + layout_.headers);
     return first[(static_cast<size_t>(to) * kMaxLanes + lane) * kDepth + number % kDepth];
   }
+  // The fingerprint of a call in a record, which its owner may be reusing for a later one: nothing then.
+  static std::optional<uint64_t> fingerprint_of(const Record& record, uint64_t sequence) {
+    if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    const uint64_t fingerprint = record.fingerprint.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (record.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+    return fingerprint;
+  }
   // How many messages of `sender` in `lane` `reader` has consumed.
   std::atomic<uint64_t>& ack(int reader, int sender, uint32_t lane) const {
     return reinterpret_cast<AckLine*>(base_[reader] + layout_.acks)[sender].count[lane];
@@ -59,6 +68,9 @@ class Group {
 
  private:
   std::string describe(int rank, uint64_t sequence) const;
+  // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than the one in
+  // which it is noticed: a rank may have returned from it, and wait for something else now.
+  uint64_t disagreement(uint64_t last) const;
 
   int rank_, size_;
   size_t pool_bytes_;

@@ -2,7 +2,7 @@
 // mapped by all members:
 //
 //     Control      | who am I, am I asleep, is the communicator poisoned, what went wrong
-//     Record[256]  | the flight recorder: my last calls; others compare their fingerprints with theirs
+//     Record[64]   | the flight recorder: my last calls; others compare their fingerprints with theirs
 //     Header[peer][lane][kDepth]   | my messages to each peer: one cache line each, payload inside when it is small
 //     Ack[peer][lane]              | how many of each peer's messages I have consumed
 //     pool         | payload slots of larger messages
@@ -20,7 +20,7 @@ namespace pc {
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
 inline constexpr uint32_t kDepth = 4;      // messages in flight per peer and lane
-inline constexpr uint32_t kRecords = 256;
+inline constexpr uint32_t kRecords = 64;
 inline constexpr size_t kInline = 32;      // payload bytes inside the header
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -55,7 +55,8 @@ struct alignas(kLine) Record {
   std::atomic<CallState> state;
   uint16_t verb, algorithm;
   uint8_t dtype, op, deterministic, pad;
-  uint32_t reserved[13];
+  char user_op[48];        // the name of a user's operator
+  uint32_t reserved[1];
 };
 static_assert(sizeof(Record) == 2 * kLine);
 

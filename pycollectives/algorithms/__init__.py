@@ -1,5 +1,45 @@
 """The algorithms, one family per file. Importing this package registers them."""
 
-from . import direct, dissemination, ring, tree
+from . import (
+    binomial,
+    binomial_blocks,
+    bruck,
+    chain,
+    direct,
+    dissemination,
+    double_tree,
+    double_tree_rooted,
+    flat,
+    halving_doubling,
+    neighbor_exchange,
+    pairwise,
+    prefix,
+    recursive_doubling,
+    recursive_halving,
+    ring,
+    torus,
+    two_tree,
+    van_de_geijn,
+)
 
-__all__ = ["direct", "dissemination", "ring", "tree"]
+__all__ = [
+    "binomial",
+    "binomial_blocks",
+    "bruck",
+    "chain",
+    "direct",
+    "dissemination",
+    "double_tree",
+    "double_tree_rooted",
+    "flat",
+    "halving_doubling",
+    "neighbor_exchange",
+    "pairwise",
+    "prefix",
+    "recursive_doubling",
+    "recursive_halving",
+    "ring",
+    "torus",
+    "two_tree",
+    "van_de_geijn",
+]

@@ -8,7 +8,8 @@ r"""Direct algorithms: every rank talks to every other at once.
 
 cost     one-shot: alpha + (P-1) n (beta + gamma)
          two-shot: 2 alpha + 2(P-1)/P n beta + (P-1)/P n gamma
- order    the reduction is the left fold in rank order: the same bits for any size and any chunking.
+         direct: alpha + (P-1)/P n beta, and as much gamma where it reduces
+order    the reduction is the left fold in rank order: the same bits for any size and any chunking.
 source   the direct exchange of MPI libraries for short data; the one- and two-shot kernels of GPU engines
 """
 
@@ -29,12 +30,10 @@ def one_shot(p: Program) -> None:
 def two_shot(p: Program) -> None:
     """Everyone reduces its own chunk, then publishes it."""
     with p.phase("reduce-scatter"):
-        p.send(p.chunk(p.others()), to=p.others())
-        p.reduce(p.chunk(p.rank), source=p.others())
+        direct_reduce_scatter(p)
         p.step()
     with p.phase("all-gather"):
-        p.send(p.chunk(p.rank), to=p.others())
-        p.recv(p.chunk(p.others()), source=p.others())
+        direct_all_gather(p)
 
 
 @algorithm("reduce_scatter", name="direct", cost="α + (P-1)/P n (β + γ)")
@@ -49,3 +48,11 @@ def direct_all_gather(p: Program) -> None:
     """Everyone publishes its own chunk."""
     p.send(p.chunk(p.rank), to=p.others())
     p.recv(p.chunk(p.others()), source=p.others())
+
+
+@algorithm("all_to_all", name="direct", cost="α + (P-1)/P n β")
+def direct_all_to_all(p: Program) -> None:
+    """Everyone sends to everyone."""
+    p.send(p.input(p.others()), to=p.others())
+    p.copy(p.input(p.rank), into=p.output(p.rank))
+    p.recv(p.output(p.others()), source=p.others())

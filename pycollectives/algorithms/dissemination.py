@@ -10,8 +10,7 @@ source   Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization
 
 from __future__ import annotations
 
-from ..schedule import Program, algorithm
-from .tree import log2_ceil
+from ..schedule import Program, algorithm, log2_ceil
 
 
 @algorithm("barrier", cost="⌈log₂P⌉ α")

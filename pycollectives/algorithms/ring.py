@@ -10,7 +10,10 @@ source   Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for cluste
 
 from __future__ import annotations
 
-from ..schedule import Program, algorithm
+from collections.abc import Callable
+from typing import Any
+
+from ..schedule import Program, View, algorithm
 
 
 @algorithm("all_reduce", cost="2(P-1) α + 2(P-1)/P n β + (P-1)/P n γ")
@@ -30,16 +33,26 @@ def ring(p: Program) -> None:
 @algorithm("reduce_scatter", name="ring", cost="(P-1) α + (P-1)/P n (β + γ)")
 def ring_reduce_scatter(p: Program) -> None:
     """The sum of chunk r starts at rank r + 1 and ends at rank r."""
-    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
-    for step in p.steps(p.size - 1):
-        p.send(p.chunk((p.rank - step - 1) % p.size), to=right)
-        p.reduce(p.chunk((p.rank - step - 2) % p.size), source=left)
+    scatter_sums(p, p.chunk)
 
 
 @algorithm("all_gather", name="ring", cost="(P-1) α + (P-1)/P n β")
 def ring_all_gather(p: Program) -> None:
     """Everyone passes on what it received in the step before."""
+    gather(p, p.chunk)
+
+
+def scatter_sums(p: Program | View, chunk: Callable[[Any], Any]) -> None:
+    """Around a ring of p: rank r ends with the sum of `chunk(r)`."""
     right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
     for step in p.steps(p.size - 1):
-        p.send(p.chunk((p.rank - step) % p.size), to=right)
-        p.recv(p.chunk((p.rank - step - 1) % p.size), source=left)
+        p.send(chunk((p.rank - step - 1) % p.size), to=right)
+        p.reduce(chunk((p.rank - step - 2) % p.size), source=left)
+
+
+def gather(p: Program | View, chunk: Callable[[Any], Any]) -> None:
+    """Around a ring of p: from each rank r's `chunk(r)` all chunks everywhere."""
+    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    for step in p.steps(p.size - 1):
+        p.send(chunk((p.rank - step) % p.size), to=right)
+        p.recv(chunk((p.rank - step - 1) % p.size), source=left)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, UnsupportedError
 from ..schedule import COLLECTIVES, find, names
 from ..schedule.registry import suggest
 
@@ -20,7 +20,7 @@ _MOST_SIZES = 10_000
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table. `algorithm` None: the selector's choice; `count`: elements of the whole vector."""
+    """One line of the table. `algorithm` None: the selector's choice; `count`: elements of the vector."""
 
     collective: str
     algorithm: str | None
@@ -51,7 +51,9 @@ def parse_size(text: str) -> int:
     """Bytes: a number with an optional suffix K, M or G (powers of 1024), also with B or iB after it."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise InvalidArgumentError(f"{text!r} is not a size: expected a number with K, M, G or nothing after it")
+        raise InvalidArgumentError(
+            f"{text!r} is not a size: expected a number with K, M, G or nothing after it"
+        )
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -69,7 +71,9 @@ def parse_sizes(text: str) -> list[int]:
         step = rest[1].strip() if len(rest) == 2 else "x2"
         match = re.fullmatch(r"[xX*](\d+(?:\.\d+)?)|\+(.+)", step)
         if len(rest) > 2 or match is None:
-            raise InvalidArgumentError(f"{part!r} is not a range of sizes: expected start:end:x4 or start:end:+1M")
+            raise InvalidArgumentError(
+                f"{part!r} is not a range of sizes: expected start:end:x4 or start:end:+1M"
+            )
         low, high = parse_size(start), parse_size(rest[0])
         factor, add = float(match[1] or 1), parse_size(match[2]) if match[2] else 0
         if low > high:
@@ -91,22 +95,29 @@ def cases(
     op: str,
     sizes: Iterable[int],
     ranks: int,
+    *,
+    in_place: bool = False,
 ) -> list[Case]:
     """All combinations, in the order of the table. `all` stands for every collective or algorithm, `auto` for
-    the selector's choice.
+    the selector's choice; what cannot run (on `ranks` ranks, or in place) is left out of `all`.
 
     Sizes are rounded up to whole elements, and to one per rank where the vector has a block for each.
-    Raises InvalidArgumentError for unknown names, UnsupportedError for an operator that a dtype does not have.
+    Raises InvalidArgumentError for unknown names, UnsupportedError for an operator that a dtype has not.
     """
-    verbs = list(COLLECTIVES) if "all" in collectives else list(dict.fromkeys(collectives))
+    everything = [verb for verb, each in COLLECTIVES.items() if not (in_place and each.apart)]
+    verbs = everything if "all" in collectives else list(dict.fromkeys(collectives))
     for verb in verbs:
         if verb not in COLLECTIVES:
             raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, [*COLLECTIVES, 'all'])}")
-    wanted = {verb: _algorithms(verb, algorithms, alone=len(verbs) == 1) for verb in verbs}
+        if verb not in everything:
+            raise UnsupportedError(f"{verb} is never in place: its output blocks come from other inputs")
+    wanted = {verb: _algorithms(verb, algorithms, ranks, alone=len(verbs) == 1) for verb in verbs}
     for name in algorithms:
         if name not in ("all", "auto") and not any(name in found for found in wanted.values()):
-            known = {each for verb in verbs for each in names(verb)}
-            raise InvalidArgumentError(f"no chosen collective has an algorithm {name!r}{suggest(name, known)}")
+            known = sorted({each for verb in verbs for each in names(verb)})
+            raise InvalidArgumentError(
+                f"no chosen collective has an algorithm {name!r}{suggest(name, known)}"
+            )
     sizes = list(sizes)
     result = []
     for verb in verbs:
@@ -123,23 +134,24 @@ def cases(
     return result
 
 
-def _algorithms(verb: str, asked: Sequence[str], *, alone: bool) -> list[str | None]:
-    known = names(verb)
+def _algorithms(verb: str, asked: Sequence[str], ranks: int, *, alone: bool) -> list[str | None]:
+    """Those of a verb; `all` leaves out what cannot run on so many ranks."""
     found: list[str | None] = []
     for name in asked:
         if name == "all":
-            found += known
+            found += [each for each in names(verb) if not find(verb, each).obstacle(ranks)]
         elif name == "auto":
             found.append(None)
-        elif alone:
-            found.append(find(verb, name).name)
-        elif name in known:
-            found.append(name)
+        elif alone or name.partition("(")[0] in names(verb):
+            one = find(verb, name)
+            if why := one.obstacle(ranks):
+                raise UnsupportedError(f"{verb} by {name!r}: {why}")
+            found.append(one.name)
     return list(dict.fromkeys(found))
 
 
 def _count(verb: str, nbytes: int, dtype: np.dtype[Any], ranks: int) -> int:
     contract = COLLECTIVES[verb]
-    unit = ranks if "block" in (contract.input, contract.output) else 1
+    unit = ranks if contract.apart or "block" in (contract.input, contract.output) else 1
     each = unit * dtype.itemsize
     return -(-nbytes // each) * unit

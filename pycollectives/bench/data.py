@@ -1,9 +1,9 @@
 """Data whose result is known exactly, and differs from element to element and from rank to rank.
 
-Every rank's element is a small integer that a hash of (rank, index) gives; all sums and products are exact in
-the dtype or are rounded once. So a result is right or wrong to the bit, and two chunks that changed places are
-wrong. The values come from one table per rank; each time the vector has run through a table it starts again at
-another place, the same on all ranks:
+Every rank's element is a small integer that a hash of (rank, index) gives; all sums and products are exact
+in the dtype or are rounded once. So a result is right or wrong to the bit, and two chunks that changed places
+are wrong. The values come from one table per rank; each time the vector has run through a table it starts
+again at another place, the same on all ranks:
 
     element    0 ......... P-1 | P .................. 2P-1 | ...
     table      0 ......... P-1 | s ... P-1 0 ......... s-1 | 2s ...
@@ -20,7 +20,6 @@ import ml_dtypes
 import numpy as np
 
 from ..arrays import Array
-from ..schedule import COLLECTIVES
 
 PERIOD = 65521  # a prime: no chunk boundary falls on it by habit
 _SHIFT = 40503
@@ -53,17 +52,32 @@ def _runs(start: int, count: int) -> Iterator[tuple[int, int, int]]:
         low = high
 
 
+class Tables:
+    """The tables of `size` ranks' inputs; those of results are made when they are asked for."""
+
+    def __init__(self, op: str | None, dtype: np.dtype[Any], size: int) -> None:
+        self._dtype, self._size = dtype, size
+        self._op = None if op is None else _as_logical(op) if dtype == np.bool_ else op
+        if self._op is None:
+            raw = [(_hash(r) % np.uint64(_limit(dtype) + 1)).astype(np.int64) for r in range(size)]
+        else:
+            raw = [_contribution(self._op, dtype, size, rank) for rank in range(size)]
+        self._raw = np.stack(raw)
+        self._reduced: dict[range, Array] = {}
+        self.inputs = _cast(self._raw, dtype)  # shape (size, PERIOD)
+
+    def reduced(self, ranks: range) -> Array:
+        """The table of the reduction of these ranks."""
+        if ranks not in self._reduced:
+            assert self._op is not None
+            self._reduced[ranks] = _expected(self._op, self._raw[ranks], self._dtype, self._size)
+        return self._reduced[ranks]
+
+
 @lru_cache(maxsize=4)
-def tables(collective: str, op: str | None, dtype: np.dtype[Any], size: int) -> tuple[Array, Array]:
-    """Every rank's table, shape (size, PERIOD), and that of the reduced vector (of rank 0 where none is)."""
-    if not COLLECTIVES[collective].reduces or op is None:
-        raw = np.stack([_hash(rank) % np.uint64(_limit(dtype) + 1) for rank in range(size)]).astype(np.int64)
-        inputs = _cast(raw, dtype)
-        return inputs, inputs[0]
-    operator = _as_logical(op) if dtype == np.bool_ else op
-    raw = np.stack([_contribution(operator, dtype, size, rank) for rank in range(size)])
-    inputs = _cast(raw, dtype)
-    return inputs, _expected(operator, raw, dtype, size)
+def tables(op: str | None, dtype: np.dtype[Any], size: int) -> Tables:
+    """The tables of a collective; `op` None: one that moves data and does not reduce it."""
+    return Tables(op, dtype, size)
 
 
 def _as_logical(op: str) -> str:
@@ -89,7 +103,9 @@ def _limit(dtype: np.dtype[Any]) -> int:
     if dtype.kind in "iu":
         return min(int(np.iinfo(dtype).max), 1 << 30)
     part = np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
-    return min(int(2 ** (ml_dtypes.finfo(part).nmant + 1)), 1 << 30)
+    finfo: Any = ml_dtypes.finfo
+    digits = int(finfo(part).nmant) + 1
+    return 1 << min(digits, 30)
 
 
 def _contribution(op: str, dtype: np.dtype[Any], size: int, rank: int) -> Array:
@@ -135,11 +151,15 @@ def _expected(op: str, raw: Array, dtype: np.dtype[Any], size: int) -> Array:
     total: Array = {**ufunc, **bitwise}[op].reduce(raw)
     if op != "avg":
         return _cast(total, dtype)
+    mean: Array
     if dtype.kind in "iu":  # truncated toward zero, after the sum has wrapped
         whole = total.astype(dtype)
-        return (np.sign(whole) * (np.abs(whole) // size)).astype(dtype)
-    if dtype.kind == "c":
-        part = np.empty(0, dtype).real.dtype.type
-        return (total.real.astype(part) / part(size) + 1j * (total.imag.astype(part) / part(size))).astype(dtype)
-    kind = np.float64 if dtype == np.float64 else np.float32
-    return (total.astype(kind) / kind(size)).astype(dtype)
+        mean = np.sign(whole) * (np.abs(whole) // size)
+    elif dtype.kind == "c":
+        part: Any = np.empty(0, dtype).real.dtype.type
+        mean = np.empty(total.shape, dtype)
+        mean.real, mean.imag = total.real.astype(part) / part(size), total.imag.astype(part) / part(size)
+    else:
+        kind: Any = np.float64 if dtype == np.float64 else np.float32
+        mean = total.astype(kind) / kind(size)
+    return mean.astype(dtype)

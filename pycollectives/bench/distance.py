@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 _TURNS = 200
 _BATCHES = 5
-_NEAR, _FAR = 120.0, 1000.0  # nanoseconds: within a cache, between caches or sockets; above: not at the same time
+_NEAR, _FAR = (
+    120.0,
+    1000.0,
+)  # nanoseconds: within a cache, between caches or sockets; above: not at the same time
 
 
 class Distance:

@@ -1,7 +1,7 @@
 """Measuring one case.
 
-Before every call the ranks line up at a barrier; each rank times its own call, and the time of a call is that of
-the slowest rank. Calls go through `Communicator.plan`, so what is decided once is not measured.
+Before every call the ranks line up at a barrier; each rank times its own call, and the time of a call is that
+of the slowest rank. Calls go through `Communicator.plan`, so what is decided once is not measured.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import Array
+from ..schedule import COLLECTIVES
 from . import data
 from .cases import Case, Options
 from .distance import Distance
@@ -48,10 +49,12 @@ class Row:
 
 
 def busbw_factor(collective: str, ranks: int) -> float:
-    """nccl-tests' factor from the algorithm's bandwidth to that of the busiest link, for S the whole vector."""
+    """nccl-tests' factor from the algorithm's bandwidth to that of the busiest link."""
     share = (ranks - 1) / ranks
-    shares = {"all_reduce": 2 * share, "reduce_scatter": share, "all_gather": share, "all_to_all": share}
-    return shares.get(collective, 1.0)
+    if collective == "all_reduce":
+        return 2 * share
+    blocks = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter")
+    return share if collective in blocks else 1.0
 
 
 class _Arrays:
@@ -59,9 +62,14 @@ class _Arrays:
 
     def __init__(self, comm: Communicator, case: Case, options: Options) -> None:
         self.comm, self.case = comm, case
-        n, verb = comm.size, case.collective
-        block = case.count // n
-        self.first = comm.rank * block  # of this rank's block in the vector
+        self.contract = COLLECTIVES[case.collective]
+        n, rank = comm.size, comm.rank
+        self.block = case.count // n
+        self.mine = slice(rank * self.block, (rank + 1) * self.block)  # this rank's block in the vector
+        whole, one = case.count, self.block
+        sends = one if self.contract.input == "block" else whole  # elsewhere than at the root: only the shape
+        takes = one if self.contract.output == "block" else whole
+        has_output = len(self.contract.output_chunks(rank, n, _ROOT, n)) > 0
 
         def make(count: int) -> Array:
             if options.symmetric:
@@ -70,29 +78,27 @@ class _Arrays:
 
         self.x: Array
         self.out: Array | None
-        if verb == "all_gather":
-            self.out = make(case.count)
-            self.x = self.out[self.first : self.first + block] if options.in_place else make(block)
-        elif verb == "reduce_scatter":
-            self.x = make(case.count)
-            self.out = self.x[self.first : self.first + block] if options.in_place else make(block)
+        if options.in_place and has_output and sends < takes:
+            self.out = make(takes)
+            self.x = self.out[self.mine]
         else:
-            self.x = make(case.count)
-            self.out = self.x if options.in_place else make(case.count)
-            if verb == "reduce" and comm.rank != _ROOT:
-                self.out = None
+            self.x = make(sends)
+            self.out = None
+            if options.in_place and has_output:
+                self.out = self.x if sends == takes else self.x[self.mine]
+            elif has_output or options.symmetric:  # symmetric memory is allocated by all ranks
+                made = make(takes)
+                self.out = made if has_output else None
         for array in (self.x, self.out):
             if array is not None:
                 array[...] = np.zeros((), case.dtype)  # every page is there; sums of zeros stay what they are
-        if verb != "barrier":
-            self.tables, self.reduced = data.tables(verb, case.op, case.dtype, n)
+        self.tables = data.tables(case.op, case.dtype, n) if case.count else None
 
     def refill(self) -> None:
         """Write the input anew."""
-        if self.case.collective == "barrier":
-            return
-        start = self.first if self.case.collective == "all_gather" else 0
-        data.fill(self.x, self.tables[self.comm.rank], start)
+        if self.tables is not None:
+            start = self.mine.start if self.contract.input == "block" else 0
+            data.fill(self.x, self.tables.inputs[self.comm.rank], start)
 
     def spoil(self) -> None:
         """Make every element of an output of its own wrong."""
@@ -101,16 +107,23 @@ class _Arrays:
 
     def wrong(self) -> int:
         """Collective: the wrong elements on all ranks."""
-        verb, mine = self.case.collective, 0
-        if verb == "all_gather" and self.out is not None:
-            block = self.x.size
-            for rank, table in enumerate(self.tables):
-                part = self.out[rank * block : (rank + 1) * block]
-                mine += data.count_wrong(part, table, rank * block)
-        elif verb != "barrier" and self.out is not None:
-            table = self.tables[_ROOT] if verb == "broadcast" else self.reduced
-            mine += data.count_wrong(self.out, table, self.first if verb == "reduce_scatter" else 0)
-        return int(self.comm.all_reduce(np.array([mine]))[0])
+        return int(self.comm.all_reduce(np.array([self._wrong_here()]))[0])
+
+    def _wrong_here(self) -> int:
+        if self.tables is None or self.out is None:
+            return 0
+        n, rank, start = self.comm.size, self.comm.rank, self.mine.start
+        here = start if self.contract.output == "block" else 0
+        if self.contract.reduces:
+            ranks = self.contract.contributors(0, rank, n, _ROOT, n)
+            return data.count_wrong(self.out, self.tables.reduced(ranks), here)
+        if self.contract.input == "root":
+            return data.count_wrong(self.out, self.tables.inputs[_ROOT], here)
+        parts = enumerate(self.out.reshape(n, self.block))  # one block from each rank
+        return sum(
+            data.count_wrong(part, self.tables.inputs[q], start if self.contract.apart else q * self.block)
+            for q, part in parts
+        )
 
 
 def measure(comm: Communicator, case: Case, options: Options, distance: Distance) -> Row:

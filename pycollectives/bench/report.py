@@ -164,7 +164,9 @@ class Report:
     def plot(self, path: Path) -> None:
         """Time and bus bandwidth over size: `.png` by Matplotlib, `.html` by Plotly."""
         check_plot(path)
-        title = f"{self.ranks} ranks on {machine()['cpu']}, {'fresh' if self.options.fresh else 'warm'} buffers"
+        title = (
+            f"{self.ranks} ranks on {machine()['cpu']}, {'fresh' if self.options.fresh else 'warm'} buffers"
+        )
         (_png if path.suffix == ".png" else _html)(self.series(), title, path)
 
 

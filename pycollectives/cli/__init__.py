@@ -23,7 +23,11 @@ app = typer.Typer(
 )
 app.command(
     "run",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
 )(run.run)
 app.command("bench")(bench.bench)
 app.command("trace")(trace.trace)
@@ -62,5 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"pycollectives: {error}", file=sys.stderr)
         return 1
     return result if isinstance(result, int) else 0

@@ -23,28 +23,36 @@ if TYPE_CHECKING:
 def bench(
     ranks: Annotated[
         int | None,
-        typer.Option("-n", "--ranks", min=1, help="Start this many ranks.", show_default="the job's, or the cores"),
+        typer.Option(
+            "-n", "--ranks", min=1, help="Start this many ranks.", show_default="the job's, or the cores"
+        ),
     ] = None,
     collective: Annotated[
         list[str] | None,
-        typer.Option("-c", "--collective", help="What to measure; repeat it, or `all`.", show_default="all_reduce"),
+        typer.Option(
+            "-c", "--collective", help="What to measure; repeat it, or `all`.", show_default="all_reduce"
+        ),
     ] = None,
     algorithm: Annotated[
         list[str] | None,
-        typer.Option("-a", "--algorithm", help="By which algorithm; repeat it, or `all`.", show_default="auto"),
+        typer.Option(
+            "-a", "--algorithm", help="By which algorithm; repeat it, or `all`.", show_default="auto"
+        ),
     ] = None,
     sizes: Annotated[
         str, typer.Option("--sizes", help="Bytes of the vector: `8,1K,1M`, `8:64M:x4` or `1M:4M:+1M`.")
     ] = "8:16M:x4",
     dtype: Annotated[
-        list[str] | None, typer.Option("--dtype", help="Kind of the elements; repeat it.", show_default="float32")
+        list[str] | None,
+        typer.Option("--dtype", help="Kind of the elements; repeat it.", show_default="float32"),
     ] = None,
     op: Annotated[str, typer.Option("--op", help="Reduction operator.")] = "sum",
     in_place: Annotated[
         bool, typer.Option("--in-place/--out-of-place", help="The result overwrites the input.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh/--warm", help="Each rank writes its input anew before each call, untimed.")
+        bool,
+        typer.Option("--fresh/--warm", help="Each rank writes its input anew before each call, untimed."),
     ] = False,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Arrays in symmetric memory.")] = False,
     iterations: Annotated[
@@ -56,8 +64,12 @@ def bench(
     min_time: Annotated[
         float, typer.Option("--min-time", min=0, metavar="SECONDS", help="Timed calls take about this long.")
     ] = 0.3,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare every result with NumPy's.")] = True,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything here.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Compare every result with NumPy's.")
+    ] = True,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write everything here.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows here.")] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw here: a .png or an .html file.")
@@ -79,7 +91,15 @@ def bench(
     """
     size = job_size() or ranks or len(os.sched_getaffinity(0))
     kinds = [dtype_named(each) for each in dict.fromkeys(dtype or ["float32"])]
-    todo = cases(collective or ["all_reduce"], algorithm or ["auto"], kinds, op, parse_sizes(sizes), size)
+    todo = cases(
+        collective or ["all_reduce"],
+        algorithm or ["auto"],
+        kinds,
+        op,
+        parse_sizes(sizes),
+        size,
+        in_place=in_place,
+    )
     if plot is not None:
         report.check_plot(plot)
     for file in (json, csv, plot):
@@ -114,12 +134,18 @@ def _measure_all(comm: Communicator, todo: list[Case], options: Options) -> Repo
             screen.print(*text, **how, soft_wrap=True, markup=False)
 
     about = report.machine()
-    show(f"{comm.size} ranks on {about['cpu']}, {about['cores']} cores, {about['simd']}", style="bold")
-    how = ["in place" if options.in_place else "out of place", "fresh buffers" if options.fresh else "warm buffers"]
+    ranks = f"{comm.size} rank" + "s" * (comm.size > 1)
+    show(f"{ranks} on {about['cpu']}, {about['cores']} cores, {about['simd']}", style="bold")
+    how = [
+        "in place" if options.in_place else "out of place",
+        "fresh buffers" if options.fresh else "warm buffers",
+    ]
     show("; ".join(how + ["symmetric memory"] * options.symmetric) + "; " + report.LEGEND, style="dim")
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     # A thread that redraws the bar would disturb what is measured: it is drawn between the cases.
-    bar = Progress(*columns, console=screen, transient=True, auto_refresh=False, disable=quiet or not screen.is_terminal)
+    bar = Progress(
+        *columns, console=screen, transient=True, auto_refresh=False, disable=quiet or not screen.is_terminal
+    )
     with bar:
         task, section = bar.add_task("", total=len(todo)), ""
         for case in todo:

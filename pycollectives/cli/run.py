@@ -14,7 +14,9 @@ def run(
     ranks: Annotated[
         int | None, typer.Option("-n", "--ranks", min=1, help="Number of ranks.", show_default="the cores")
     ] = None,
-    prefix: Annotated[bool, typer.Option("--prefix", help="Begin each line of output with its rank.")] = False,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Begin each line of output with its rank.")
+    ] = False,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="End the job after this time.")
     ] = None,

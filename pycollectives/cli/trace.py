@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..schedule import COLLECTIVES, find
-
 from ..teach import Trace, check_arguments, example, example_length
 from ..teach import trace as run_trace
 from ..world import init, run_threads
@@ -20,13 +19,11 @@ from .ranks import become_ranks, console, dtype_named, job_size
 if TYPE_CHECKING:
     from ..communicator import Communicator
 
-_TRACEABLE = [verb for verb, contract in COLLECTIVES.items() if contract.output != "none"]
+_TRACEABLE = [verb for verb, each in COLLECTIVES.items() if each.output != "none" and not each.apart]
 
 
 def trace(
-    collective: Annotated[
-        str, typer.Argument(help=f"One of: {', '.join(_TRACEABLE)}.", show_default=False)
-    ],
+    collective: Annotated[str, typer.Argument(help=f"One of: {', '.join(_TRACEABLE)}.", show_default=False)],
     algorithm: Annotated[
         str | None,
         typer.Option("-a", "--algorithm", help="Its algorithm.", show_default="the selector's choice"),
@@ -51,8 +48,8 @@ def trace(
 ) -> None:
     """Run an algorithm on real ranks and show the state of every rank after every step.
 
-    The data are 1, 2, 3, ... over all ranks, as in the textbooks; "." is where a rank has nothing yet, and what
-    a step has changed is marked.
+    The data are 1, 2, 3, ... over all ranks, as in the textbooks; "." is where a rank has nothing yet, and
+    what a step has changed is marked.
 
     [bold]Examples[/bold]
 

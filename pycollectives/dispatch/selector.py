@@ -153,7 +153,7 @@ def choose(
         one = find(collective, named)
         if why := obstacle(one, size, root, wanted):
             can = [c.name for c in candidates(collective, nbytes, size, machine, root=root, wanted=wanted) if c.seconds is not None]
-            raise UnsupportedError(f"{collective} by {named!r}: {why}; these can: {', '.join(can)}", algorithm=named)
+            raise UnsupportedError(f"{collective} by {named!r}: {why}; these can: {', '.join(can) or 'none'}", algorithm=named)
         return one
     best = candidates(collective, nbytes, size, machine, root=root, wanted=wanted)[0]
     if best.seconds is None:

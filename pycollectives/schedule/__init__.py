@@ -2,9 +2,9 @@
 
 from .collectives import COLLECTIVES, Collective
 from .program import Program
-from .registry import ALGORITHMS, Algorithm, algorithm, find, names
+from .registry import ALGORITHMS, Algorithm, Parameter, Restriction, algorithm, find, names
 from .schedule import Chunks, Operation, Schedule
-from .values import NULL
+from .values import NULL, log2_ceil, select
 from .views import View
 
 __all__ = [
@@ -15,10 +15,14 @@ __all__ = [
     "Chunks",
     "Collective",
     "Operation",
+    "Parameter",
     "Program",
+    "Restriction",
     "Schedule",
     "View",
     "algorithm",
     "find",
+    "log2_ceil",
     "names",
+    "select",
 ]

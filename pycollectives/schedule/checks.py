@@ -43,7 +43,7 @@ def check_shape(schedule: Schedule) -> None:
         raise failure(schedule, f"only all ranks together can be verified, not {schedule.ranks}")
     if not 0 <= schedule.root < size:
         raise failure(schedule, f"there is no root {schedule.root}")
-    if "block" in (verb.input, verb.output) and schedule.nchunks % size:
+    if ("block" in (verb.input, verb.output) or verb.apart) and schedule.nchunks % size:
         text = f"{schedule.nchunks} chunks; the blocks of the ranks need a multiple of {size}"
         raise failure(schedule, text)
 
@@ -59,6 +59,8 @@ def check_operation(schedule: Schedule, rank: int, op: Operation) -> None:
     inputs = verb.input_chunks(rank, schedule.size, schedule.root, schedule.nchunks)
     for peer, chunks in op.parts:
         _check_set(schedule, rank, op, chunks, peer)
+        if verb.apart and chunks.space == "data":
+            raise _no_vector(schedule, rank, op, chunks)
         if op.kind in ("recv", "reduce"):
             _check_target(schedule, rank, op, chunks, outputs)
         elif chunks.space in ("input", "output"):
@@ -68,10 +70,21 @@ def check_operation(schedule: Schedule, rank: int, op: Operation) -> None:
                 raise failure(schedule, text, rank=rank, at=op, chunk=chunk, peer=peer)
     if op.into is not None:
         _check_set(schedule, rank, op, op.into, None)
+        if verb.apart and op.into.space == "data":
+            raise _no_vector(schedule, rank, op, op.into)
         _check_target(schedule, rank, op, op.into, outputs)
         _check_local(schedule, rank, op, op.parts[0][1], op.into)
     if op.kind == "recv":
         _check_disjoint(schedule, rank, op)
+    if op.kind == "reduce" and len({chunks for _, chunks in op.parts}) > 1:
+        text = "reduce names different chunks for its sources: an n-ary reduction has one result"
+        raise failure(schedule, text, rank=rank, at=op, chunk=op.parts[0][1].index[0], peer=op.parts[1][0])
+
+
+def _no_vector(schedule: Schedule, rank: int, op: Operation, chunks: Chunks) -> ScheduleError:
+    text = f"{op.kind} names {chunks}, but {schedule.collective} has no working vector"
+    text += ": use input(), output() and scratch()"
+    return failure(schedule, text, rank=rank, at=op, chunk=chunks.index[0])
 
 
 def _check_peers(schedule: Schedule, rank: int, op: Operation) -> None:
@@ -115,15 +128,16 @@ def _check_local(schedule: Schedule, rank: int, op: Operation, source: Chunks, t
     if len(source.index) != len(target.index):
         text = f"{op.kind} of {len(source.index)} chunks into {len(target.index)}: {source} into {target}"
         raise failure(schedule, text, rank=rank, at=op, chunk=target.index[0])
-    overlap = sorted(places(source) & places(target))
+    apart = COLLECTIVES[schedule.collective].apart
+    overlap = sorted(places(source, apart) & places(target, apart))
     if overlap:
-        chunk = overlap[0] if overlap[0] >= 0 else -1 - overlap[0]
+        chunk = index_of(overlap[0])
         text = f"{op} onto itself (chunk {chunk})"
         if source.space == "input":
             text += ": chunk() reads the input until it is first written"
         raise failure(schedule, text, rank=rank, at=op, chunk=chunk)
     for a, b in zip(source.contents, target.contents, strict=True):
-        if a != b:
+        if a != b and not apart:
             text = f"{op}: data of chunk {a} would end in chunk {b}"
             if "scratch" in (source.space, target.space):
                 text += "; say by like= which data chunk a scratch chunk stands for"
@@ -134,7 +148,7 @@ def _check_disjoint(schedule: Schedule, rank: int, op: Operation) -> None:
     seen: dict[int, int | None] = {}
     for peer, chunks in op.parts:
         for chunk in chunks.index:
-            where = place(chunks.space, chunk)
+            where = place(chunks.space, chunk)  # a receive never writes the input
             if where in seen:
                 text = f"recv puts what ranks {seen[where]} and {peer} send into the same chunk {chunk}"
                 text += ": did you mean reduce?"
@@ -142,14 +156,33 @@ def _check_disjoint(schedule: Schedule, rank: int, op: Operation) -> None:
             seen[where] = peer
 
 
-def place(space: Space, index: int) -> int:
-    """Where a chunk lies: data, input and output share places (as in a call in place); scratch is below 0."""
-    return -1 - index if space == "scratch" else index
+OUTPUT_APART = 1 << 40
 
 
-def places(chunks: Chunks) -> set[int]:
+def place(space: Space, index: int, apart: bool = False) -> int:
+    """Where a chunk lies, as a number; scratch is below 0.
+
+    Data, input and output share places (as in a call in place), but for verbs whose output lies `apart`.
+    """
+    if space == "scratch":
+        return -1 - index
+    return index + OUTPUT_APART if apart and space == "output" else index
+
+
+def index_of(place: int) -> int:
+    """The chunk at a place."""
+    return -1 - place if place < 0 else place % OUTPUT_APART
+
+
+def place_name(place: int) -> str:
+    """A place in words."""
+    kind = "scratch " if place < 0 else "output " if place >= OUTPUT_APART else ""
+    return f"{kind}chunk {index_of(place)}"
+
+
+def places(chunks: Chunks, apart: bool = False) -> set[int]:
     """`place` of each."""
-    return {place(chunks.space, i) for i in chunks.index}
+    return {place(chunks.space, i, apart) for i in chunks.index}
 
 
 def _repeated(index: Iterable[int]) -> int | None:

@@ -26,8 +26,7 @@ class Execution:
         self.verb, self.trees = COLLECTIVES[schedule.collective], Trees()
         ranks, n = range(schedule.size), schedule.nchunks
         self.inputs = [self.verb.input_chunks(r, schedule.size, schedule.root, n) for r in ranks]
-        masks = (self.verb.contributors(c, schedule.size, schedule.root, n) for c in range(n))
-        self.wanted = [sum(1 << r for r in mask) for mask in masks]
+        self._complete = {} if self.verb.prefix else {c: self.wanted(0, c) for c in range(n)}
         self.heard = [1 << r for r in ranks]  # whose token has come (barrier)
         # What has been written, by (rank, channel) and place: the tree and the operation.
         self.written: dict[tuple[int, int], dict[int, tuple[Tree, int]]] = defaultdict(dict)
@@ -49,6 +48,12 @@ class Execution:
                 carried = self._local(rank, i, op, op.into)
             self.message[rank][i] = tuple(self.stage(part) for part in carried)
 
+    def wanted(self, rank: int, chunk: int) -> int:
+        """The contributors that `rank`'s result of `chunk` must have, as a mask."""
+        schedule = self.schedule
+        found = self.verb.contributors(chunk, rank, schedule.size, schedule.root, schedule.nchunks)
+        return (1 << found.stop) - (1 << found.start)
+
     def stage(self, values: Iterable[Tree | None]) -> Stage:
         """The stage of several chunks together."""
         return common([self._stage(v) for v in values])
@@ -56,14 +61,14 @@ class Execution:
     def _stage(self, tree: Tree | None) -> Stage:
         if tree is None:
             return Stage.EMPTY
-        if self.verb.reduces and tree.contributors == self.wanted[tree.chunk]:
+        if self.verb.reduces and tree.contributors == self._complete.get(tree.chunk):
             return Stage.COMPLETE
         return Stage.PARTIAL if tree.parts else Stage.ORIGINAL
 
     def value(self, rank: int, channel: int, space: Space, index: int) -> Tree | None:
         """What a chunk holds now; None if it is empty. Data that was never written is the input's."""
         if space != "input":
-            found = self.written[rank, channel].get(place(space, index))
+            found = self.written[rank, channel].get(place(space, index, self.verb.apart))
             if found is not None:
                 return found[0]
         from_input = space in ("data", "input") and index in self.inputs[rank]
@@ -98,7 +103,7 @@ class Execution:
                 own = self.value(rank, op.channel, space, index)
                 assert own is not None
                 tree = self._join(rank, op, index, [*found, (rank, own)])
-            self.written[rank, op.channel][place(space, index)] = (tree, i)
+            self.written[rank, op.channel][place(space, index, self.verb.apart)] = (tree, i)
             results.append(tree)
         self.before[rank][i], self.after[rank][i] = self.stage(before), self.stage(results)
         return carried
@@ -113,7 +118,7 @@ class Execution:
             joined = zip(into.index, values, targets, strict=True)
             results = tuple(self._join(rank, op, c, [(0, a), (1, b)]) for c, a, b in joined)
         for index, tree in zip(into.index, results, strict=True):
-            self.written[rank, op.channel][place(into.space, index)] = (tree, i)
+            self.written[rank, op.channel][place(into.space, index, self.verb.apart)] = (tree, i)
         self.before[rank][i], self.after[rank][i] = self.stage(before), self.stage(results)
         return [values]
 
@@ -127,7 +132,7 @@ class Execution:
             tree = self.value(rank, op.channel, chunks.space, index)
             if tree is None:
                 raise self._empty(rank, i, op, Chunks(chunks.space, (index,)), verb)
-            if tree.chunk != content:
+            if tree.chunk != content and not self.verb.apart:
                 text = f"{verb} scratch chunk {index} as chunk {content}, but it holds chunk {tree.chunk}"
                 text += ": the two say different like="
                 raise failure(self.schedule, text, rank=rank, at=op, chunk=index)
@@ -147,11 +152,12 @@ class Execution:
 
     def _empty(self, rank: int, i: int, op: Operation, chunks: Chunks, verb: str) -> ScheduleError:
         text, chunk = f"{verb} {chunks}, which is still empty", chunks.index[0]
-        where = place(chunks.space, chunk)
+        apart = self.verb.apart
+        where = place(chunks.space, chunk, apart)
         for later in self.operations[rank][i + 1 :]:
             targets = [later.into] if later.into else [c for _, c in later.parts if later.kind != "send"]
             if later.channel == op.channel and any(
-                where in (place(c.space, index) for index in c.index) for c in targets
+                where in (place(c.space, index, apart) for index in c.index) for c in targets
             ):
                 text += f": it is first written in step {later.step}, later in the program"
                 break

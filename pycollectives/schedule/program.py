@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .values import NULL, Deferred, Maybe, Symbol, columns, select
-from .views import View
+from .views import View, grid
 
 Kind = Literal["send", "recv", "reduce", "copy", "combine"]
 Space = Literal["data", "input", "output", "scratch"]
@@ -20,13 +20,15 @@ Space = Literal["data", "input", "output", "scratch"]
 class ChunkSet:
     """Chunks that travel as one message.
 
-    `first`, `count` and `stride` (of blocks of `count`) may differ per rank and per peer; `which` is an
-    explicit index set of shape (n,) or (ranks, n). All indices but those of scratch wrap.
+    `first`, `count`, `step` (from one to the next) and `stride` (of blocks of `count`) may differ per rank
+    and per peer; `which` is an explicit index set of shape (n,) or (ranks, n). All indices but those of
+    scratch wrap.
     """
 
     space: Space
     first: Any = 0
     count: Any = 1
+    step: Any = 1
     stride: Any = 0
     which: Any = None
     like: Any = None  # scratch: the data chunk whose size each of these has
@@ -91,31 +93,31 @@ class Program:
 
     def chunks(self, n: int) -> None:
         """Cut the data into `n` pieces (default: one per rank)."""
-        if self.nodes:
+        if self.nodes and n != self.nchunks:
             raise ValueError("chunks(n) comes before the first operation")
         if n < 1:
             raise ValueError(f"the data cannot be cut into {n} chunks")
         self.nchunks = int(n)
 
-    def chunk(self, first: Any, count: Any = 1) -> ChunkSet:
-        """`count` consecutive chunks of the working vector from `first` on, wrapping at the end."""
-        return ChunkSet("data", first, count)
+    def chunk(self, first: Any, count: Any = 1, step: Any = 1) -> ChunkSet:
+        """`count` chunks of the working vector: `first`, `first` + `step`, ..., wrapping at the end."""
+        return ChunkSet("data", first, count, step)
 
-    def blocks(self, first: Any, length: Any, stride: Any) -> ChunkSet:
+    def blocks(self, first: Any, length: Any, stride: Any, space: Space = "data") -> ChunkSet:
         """Runs of `length` chunks from `first`, `first` + `stride`, ... on, below the number of chunks."""
-        return ChunkSet("data", first, length, stride)
+        return ChunkSet(space, first, length, stride=stride)
 
     def indices(self, which: Any) -> ChunkSet:
         """An explicit set of chunks: shape (n,) for all ranks or (ranks, n); NULL entries are left out."""
         return ChunkSet("data", which=which if isinstance(which, (Deferred, Maybe)) else np.atleast_1d(which))
 
-    def input(self, first: Any, count: Any = 1) -> ChunkSet:
+    def input(self, first: Any, count: Any = 1, step: Any = 1) -> ChunkSet:
         """Chunks of the caller's input (read only)."""
-        return ChunkSet("input", first, count)
+        return ChunkSet("input", first, count, step)
 
-    def output(self, first: Any, count: Any = 1) -> ChunkSet:
+    def output(self, first: Any, count: Any = 1, step: Any = 1) -> ChunkSet:
         """Chunks of the caller's output."""
-        return ChunkSet("output", first, count)
+        return ChunkSet("output", first, count, step)
 
     def scratch(self, first: Any, count: Any = 1, like: Any = None) -> ChunkSet:
         """Temporary chunks; chunk `first` + i has the size of data chunk `like` (or `first`) + i."""
@@ -235,3 +237,7 @@ class Program:
     def renumber(self, size: int, rank: Any, real: Callable[[Any], Any]) -> View:
         """`view` by a rule: `rank` is the virtual rank of every rank, `real(i)` the real rank of i."""
         return View(self, int(size), rank, real)
+
+    def grid(self, rows: int, columns: int) -> tuple[View, View]:
+        """The rank's row and its column, each as a view, of the ranks laid out row by row."""
+        return grid(self, rows, columns)

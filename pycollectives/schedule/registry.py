@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError, ScheduleError
+from ..errors import InvalidArgumentError, ScheduleError, UnsupportedError
 from .collectives import COLLECTIVES
 from .program import Program
 from .schedule import Schedule
 
-Author = Callable[[Any], None]
+Author = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """What an algorithm asks of the number of ranks: `text` ("an even number of ranks") and the test."""
+
+    text: str
+    holds: Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a user may choose of an algorithm, as numbers: `torus(2x4)`.
+
+    `form` names them ("ROWSxCOLUMNS"); `choices(size)` lists what fits `size` ranks.
+    """
+
+    form: str
+    choices: Callable[[int], list[tuple[int, ...]]]
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        """The numbers in "2x4". Raises ValueError for anything else."""
+        numbers = tuple(int(part) for part in text.split("x"))
+        if len(numbers) != len(self.form.split("x")) or min(numbers) < 1:
+            raise ValueError(text)
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -22,7 +48,8 @@ class Algorithm:
     """A named schedule of one collective; call `schedule` to evaluate it.
 
     `cost` is its alpha-beta-gamma cost as a formula for people; `builtin` says that the project's own
-    tests have verified it.
+    tests have verified it. `even_only`: it needs blocks of one size, so it cannot run the uneven forms.
+    `argument` is the user's choice of its `parameter`, None for the author's own.
     """
 
     collective: str
@@ -30,20 +57,24 @@ class Algorithm:
     author: Author
     cost: str = ""
     builtin: bool = False
-    restriction: Callable[[int], str] | None = None
+    restriction: Restriction | None = None
     even_only: bool = False
-
-    def obstacle(self, size: int) -> str:
-        """Why it cannot run on `size` ranks; empty if it can."""
-        return self.restriction(size) if self.restriction else ""
+    parameter: Parameter | None = None
+    argument: tuple[int, ...] | None = None
 
     def schedule(
         self, size: int, ranks: Sequence[int] | None = None, root: int = 0, *, symbolic: bool = False
     ) -> Schedule:
-        """The schedule for `size` ranks, evaluated for `ranks` (default: all)."""
+        """The schedule for `size` ranks, evaluated for `ranks` (default: all).
+
+        Raises UnsupportedError and InvalidArgumentError where there is none for `size` ranks, and
+        ScheduleError where the author's function fails.
+        """
+        if why := self.obstacle(size):
+            raise UnsupportedError(f"{self.collective} by {self.name!r}: {why}", algorithm=self.name)
         program = Program(size, np.arange(size) if ranks is None else ranks, root, symbolic=symbolic)
         try:
-            self.author(program)
+            self(program)
         except (TypeError, ValueError, IndexError) as error:
             hint = (
                 "; there is no branch on the rank: use select"
@@ -54,9 +85,42 @@ class Algorithm:
             raise ScheduleError(text, collective=self.collective, algorithm=self.name) from error
         return Schedule(self.collective, self.name, program)
 
-    def __call__(self, program: Program) -> None:
+    def __call__(self, program: Any, *arguments: Any) -> None:
         """An algorithm can be used inside another: `ring(p.view(order))`."""
-        self.author(program)
+        if not arguments and self.argument is not None:
+            arguments = (self.argument,)
+        self.author(program, *arguments)
+
+    def obstacle(self, size: int) -> str:
+        """Why it cannot run on `size` ranks; empty if it can.
+
+        Raises InvalidArgumentError where the user's `argument` does not fit `size` ranks.
+        """
+        if self.argument is not None and self.parameter is not None:
+            choices = self.parameter.choices(size)
+            if self.argument not in choices:
+                base = self.name.partition("(")[0]
+                text = f"{self.collective} by {self.name!r}: that does not fit {size} ranks; these do: "
+                raise InvalidArgumentError(text + ", ".join(f"{base}({shown(c)})" for c in choices))
+        if self.restriction is not None and not self.restriction.holds(size):
+            return f"it needs {self.restriction.text}, not {size}"
+        return ""
+
+    def bind(self, text: str) -> Algorithm:
+        """The algorithm with the parameter `text`. Raises InvalidArgumentError if it cannot be read."""
+        if self.parameter is None:
+            raise InvalidArgumentError(f"{self.collective} by {self.name!r} takes no parameter: {text!r}")
+        try:
+            argument = self.parameter.parse(text)
+        except ValueError:
+            expected = f"{self.name}({self.parameter.form})"
+            raise InvalidArgumentError(f"{self.name}({text}): expected {expected}, in numbers") from None
+        return replace(self, name=f"{self.name}({shown(argument)})", argument=argument)
+
+
+def shown(numbers: tuple[int, ...]) -> str:
+    """As a user writes it: 2x4."""
+    return "x".join(map(str, numbers))
 
 
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
@@ -67,13 +131,14 @@ def algorithm(
     *,
     name: str | None = None,
     cost: str = "",
-    restriction: Callable[[int], str] | None = None,
+    restriction: Restriction | None = None,
     even_only: bool = False,
+    parameter: Parameter | None = None,
 ) -> Callable[[Author], Algorithm]:
     """Register a schedule for `collective` under `name` (default: the function's).
 
-    `restriction(size)` says why it cannot run on so many ranks, or nothing; `even_only`: only for blocks of one
-    size. Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
+    The function takes the program, and after it the numbers of its `parameter` (None: its own choice).
+    Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
     first use there (those of the project itself: by its tests). Registering a name again replaces it.
     """
     if collective not in COLLECTIVES:
@@ -81,7 +146,9 @@ def algorithm(
 
     def register(author: Author) -> Algorithm:
         builtin = author.__module__.startswith("pycollectives.algorithms.")
-        found = Algorithm(collective, name or author.__name__, author, cost, builtin, restriction, even_only)
+        found = Algorithm(
+            collective, name or author.__name__, author, cost, builtin, restriction, even_only, parameter
+        )
         ALGORITHMS[collective, found.name] = found
         return found
 
@@ -94,13 +161,18 @@ def names(collective: str) -> list[str]:
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """The algorithm of that name; InvalidArgumentError suggests the near one."""
+    """The algorithm of that name, its parameter behind it in parentheses: `ring`, `torus(2x4)`.
+
+    Raises InvalidArgumentError, which suggests the near name.
+    """
+    base, parenthesis, parameter = name.partition("(")
     known = names(collective)
-    if name not in known:
-        elsewhere = [verb for verb, other in ALGORITHMS if other == name]
-        hint = suggest(name, known) or (f" ({name!r} exists for {', '.join(elsewhere)})" if elsewhere else "")
-        raise InvalidArgumentError(f"{collective} has no algorithm {name!r}{hint}; known: {', '.join(known)}")
-    return ALGORITHMS[collective, name]
+    if base not in known:
+        elsewhere = [verb for verb, other in ALGORITHMS if other == base]
+        hint = suggest(base, known) or (f" ({base!r} exists for {', '.join(elsewhere)})" if elsewhere else "")
+        raise InvalidArgumentError(f"{collective} has no algorithm {base!r}{hint}; known: {', '.join(known)}")
+    found = ALGORITHMS[collective, base]
+    return found.bind(parameter.removesuffix(")")) if parenthesis else found
 
 
 def suggest(word: str, known: Any) -> str:

@@ -139,15 +139,17 @@ class Schedule:
                     mine.append(Operation(op.kind, ((None, read),), written, *labels))
             return
         peers = rows(op.peers if op.peers is not NULL else columns(NULL), len(result))
-        chunks = self._concrete(op.chunk, len(peers[0]))
+        chunks = self._concrete(op.chunk, len(peers[0]), peers)
         for mine, named, sets in zip(result.values(), peers, chunks, strict=True):
             pairs = zip(named, sets, strict=True)
             parts = tuple((q, c) for q, c in pairs if q is not None and c.index)
             if parts:
                 mine.append(Operation(op.kind, parts, None, *labels, op.via_switch))
 
-    def _concrete(self, chunks: ChunkSet, npeers: int) -> list[list[Chunks]]:
-        """The chunk indices for every evaluated rank and peer."""
+    def _concrete(
+        self, chunks: ChunkSet, npeers: int, peers: list[list[int | None]] | None = None
+    ) -> list[list[Chunks]]:
+        """The chunk indices for every evaluated rank and peer; empty where the peer is NULL."""
         n, ranks = self.nchunks, len(self.program.rank)
         if chunks.which is not None:
             which = chunks.which
@@ -157,36 +159,42 @@ class Schedule:
             ]
 
         def spread(x: Any) -> list[list[int | None]]:
+            if isinstance(x, int):
+                return [[x] * npeers] * ranks
             table = rows(x, ranks)
             if len(table[0]) not in (1, npeers):
                 raise ValueError(f"chunks for {len(table[0])} peers in an operation with {npeers}")
             return [row * npeers if len(row) == 1 else row for row in table]
 
-        first, count, stride = spread(chunks.first), spread(chunks.count), spread(chunks.stride)
+        first = spread(chunks.first)
         like = first if chunks.like is None else spread(chunks.like)
-        lines = (zip(*line, strict=True) for line in zip(first, count, stride, like, strict=True))
-        return [[self._run(chunks.space, *entry) for entry in line] for line in lines]
+        fields = [first, *map(spread, (chunks.count, chunks.step, chunks.stride)), like]
+        none, space = Chunks(chunks.space, ()), chunks.space
+        found = []
+        for rank, line in enumerate(zip(*fields, strict=True)):
+            named = peers[rank] if peers is not None else (0,) * npeers
+            found.append(
+                [
+                    none if peer is None or None in entry[:4] else self._run(space, *entry)
+                    for peer, *entry in zip(named, *line, strict=True)
+                ]
+            )
+        return found
 
-    def _run(
-        self, space: Space, first: int | None, count: int | None, stride: int | None, like: int | None
-    ) -> Chunks:
-        if first is None or count is None or stride is None:
-            return Chunks(space, ())
+    def _run(self, space: Space, first: int, count: int, step: int, stride: int, like: int | None) -> Chunks:
+        n = self.nchunks
         if count < 0 or stride < 0:
             raise ValueError(f"a set of {count} chunks with stride {stride}")
-        n = self.nchunks
         if stride:
-            return Chunks(
-                space, tuple(b + j for b in range(first, n, stride) for j in range(count) if b + j < n)
-            )
+            index = tuple(b + j for b in range(first, n, stride) for j in range(count) if b + j < n)
+            return Chunks(space, index, index if space == "scratch" else ())
+        numbers = range(first, first + count * step, step) if step else (first,) * count
         if space == "scratch":
             base = first if like is None else like
-            return Chunks(
-                space, tuple(range(first, first + count)), tuple((base + j) % n for j in range(count))
-            )
-        return Chunks(space, tuple((first + j) % n for j in range(count)))
+            return Chunks(space, tuple(numbers), tuple((base + j) % n for j in range(count)))
+        return Chunks(space, tuple(i % n for i in numbers))
 
 
 def _resolve_chunks(chunks: ChunkSet, env: Any) -> ChunkSet:
-    names = ("first", "count", "stride", "which", "like")
+    names = ("first", "count", "step", "stride", "which", "like")
     return ChunkSet(chunks.space, **{name: resolve(getattr(chunks, name), env) for name in names})

@@ -169,3 +169,8 @@ def rows(x: Any, ranks: int) -> list[list[int | None]]:
         [n if there else None for n, there in zip(*pair, strict=True)]
         for pair in zip(numbers, masks, strict=True)
     ]
+
+
+def log2_ceil(n: int) -> int:
+    """The least k with 2^k >= n."""
+    return max(0, n - 1).bit_length()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ..errors import InvalidArgumentError
-from .checks import check_operation, check_shape, failure
+from .checks import check_operation, check_shape, failure, place
 from .collectives import COLLECTIVES
 from .execution import Execution
 from .flow import Messages, Operations, check_deadlock, run_order, waits
-from .program import Loop
+from .program import Loop, Space
 from .reduction import Stage, Tree, members
 from .registry import Algorithm
 from .schedule import Operation, Schedule
@@ -87,9 +87,9 @@ def verify(schedule: Schedule) -> Proof:
     for rank, i in order:
         by_rank[rank].append(i)
     program_order = {rank: list(range(len(mine))) for rank, mine in operations.items()}
-    holders: dict[tuple[int, int], set[int]] = {}
-    for (_, channel, chunk), tree in trees.items():
-        holders.setdefault((channel, chunk), set()).add(id(tree))
+    holders: dict[tuple[int, ...], set[int]] = {}
+    for (_, channel, _), tree in trees.items():
+        holders.setdefault((channel, tree.chunk, tree.contributors), set()).add(id(tree))
     return Proof(
         schedule=schedule,
         operations=operations,
@@ -115,6 +115,7 @@ def _sent(schedule: Schedule, mine: list[Operation]) -> Fraction:
 def _results(schedule: Schedule, execution: Execution) -> dict[tuple[int, int, int], Tree]:
     """The trees of all output chunks, by rank, channel and chunk; ScheduleError for one that is not right."""
     size, verb = schedule.size, COLLECTIVES[schedule.collective]
+    where: Space = "output" if verb.apart or verb.prefix == "exclusive" else "data"
     trees: dict[tuple[int, int, int], Tree] = {}
     for rank in range(size):
         if verb.repeats and execution.heard[rank] != (1 << size) - 1:
@@ -124,8 +125,9 @@ def _results(schedule: Schedule, execution: Execution) -> dict[tuple[int, int, i
             raise failure(schedule, text, rank=rank, at=last[0] if last else None, chunk=0, peer=missing[0])
         for channel in range(schedule.channels):
             for chunk in verb.output_chunks(rank, size, schedule.root, schedule.nchunks):
-                tree = execution.value(rank, channel, "data", chunk)
-                if tree is None or tree.contributors != execution.wanted[chunk]:
+                tree = execution.value(rank, channel, where, chunk)
+                origin = verb.origin(chunk, rank, size, schedule.nchunks)
+                if tree is None or tree.contributors != execution.wanted(rank, chunk) or tree.chunk != origin:
                     raise _wrong(schedule, execution, rank, channel, chunk, tree)
                 trees[rank, channel, chunk] = tree
     return trees
@@ -134,17 +136,21 @@ def _results(schedule: Schedule, execution: Execution) -> dict[tuple[int, int, i
 def _wrong(
     schedule: Schedule, execution: Execution, rank: int, channel: int, chunk: int, tree: Tree | None
 ) -> Exception:
-    wanted, has = execution.wanted[chunk], 0 if tree is None else tree.contributors
+    verb, wanted = execution.verb, execution.wanted(rank, chunk)
+    has = 0 if tree is None else tree.contributors
     text = f"ends with chunk {chunk} wrong" + (f" on channel {channel}" if schedule.channels > 1 else "")
     missing, extra = members(wanted & ~has), members(has & ~wanted)
     text += f": {_ranks(missing)} missing" if missing else ""
     text += f"{' and' if missing else ':'} {_ranks(extra)} too much" if extra else ""
-    written = execution.written[rank, channel].get(chunk)
+    origin = verb.origin(chunk, rank, schedule.size, schedule.nchunks)
+    if tree is not None and tree.chunk != origin:
+        text += f"; it is their input chunk {tree.chunk}, not {origin}"
+    written = execution.written[rank, channel].get(place("output", chunk, verb.apart))
     last = None if written is None else execution.operations[rank][written[1]]
     text += "; it is never written" if last is None else f"; it is last written in step {last.step}: {last}"
     values = ((r, execution.value(r, channel, "data", chunk)) for r in range(schedule.size))
     whole = [r for r, v in values if v is not None and v.contributors == wanted]
-    if whole:
+    if whole and not (verb.apart or verb.prefix):
         text += f"; {_ranks(whole)} {'has' if len(whole) == 1 else 'have'} it complete"
     return failure(schedule, text, rank=rank, at=last, chunk=chunk)
 

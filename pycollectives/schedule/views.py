@@ -114,3 +114,20 @@ class View:
     def renumber(self, size: int, rank: Any, real: Callable[[Any], Any]) -> View:
         """`view` by a rule: `rank` is the new rank of every rank, `real(i)` the old rank of i."""
         return View(self, int(size), rank, real)
+
+    def grid(self, rows: int, columns: int) -> tuple[View, View]:
+        """The rank's row and its column; see `Program.grid`."""
+        return grid(self, rows, columns)
+
+
+def grid(program: Program | View, rows: int, columns: int) -> tuple[View, View]:
+    """The row and the column of every rank of `program`. Raises ValueError unless they cover its ranks."""
+    if rows * columns != program.size:
+        raise ValueError(f"a grid of {rows} x {columns} does not have {program.size} ranks")
+    x, y = program.rank % columns, program.rank // columns
+
+    def beside(mine: Any, i: Any) -> Any:
+        return plain(mine)[:, None] if np.ndim(i) == 2 else plain(mine)
+
+    row = program.renumber(columns, x, lambda i: beside(y, i) * columns + i)
+    return row, program.renumber(rows, y, lambda i: i * columns + beside(x, i))

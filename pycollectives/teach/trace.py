@@ -1,8 +1,8 @@
 """The state of every rank after every step of an algorithm, as a real run leaves it.
 
-A traced run executes the schedule operation by operation (nothing fused) on the whole working vector and keeps
-the vector after each operation. What an operation changed belongs to that operation's step, so the states are
-those of the textbook even where ranks, or the channels of one rank, run ahead of each other.
+A traced run executes the schedule operation by operation (nothing fused) on the whole working vector and
+keeps the vector after each operation. What an operation changed belongs to that operation's step, so the
+states are those of the textbook even where ranks, or the channels of one rank, run ahead of each other.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..schedule.registry import suggest
 if TYPE_CHECKING:
     from ..communicator import Communicator
 
+
 @dataclass(frozen=True)
 class Step:
     """All ranks after one step. Arrays have shape (ranks, elements of the working vector)."""
@@ -42,7 +43,9 @@ class Step:
 
     def cells(self, rank: int) -> list[str]:
         """The rank's values as text; "." where it has none."""
-        return [f"{v}" if known else "." for v, known in zip(self.values[rank], self.known[rank], strict=True)]
+        return [
+            f"{v}" if known else "." for v, known in zip(self.values[rank], self.known[rank], strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ def example_length(verb: str, algorithm: str, size: int) -> int:
 
 
 def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int64) -> Array:
-    """The input of `rank`, as textbooks have it: 1, 2, 3, ... over all ranks. `elements`: of the working vector.
+    """The input of `rank`, as textbooks have it: 1, 2, 3, ... over all ranks. `elements`: of the vector.
 
     Raises InvalidArgumentError where the vector cannot be cut into one block per rank.
     """
@@ -151,7 +154,9 @@ def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int6
     if elements < 1:
         raise InvalidArgumentError(f"elements is {elements}; a trace needs at least one")
     if "block" in (contract.input, contract.output) and elements % size:
-        raise InvalidArgumentError(f"{verb} on {size} ranks needs a multiple of {size} elements, not {elements}")
+        raise InvalidArgumentError(
+            f"{verb} on {size} ranks needs a multiple of {size} elements, not {elements}"
+        )
     count = elements // size if contract.input == "block" else elements
     return np.arange(1 + rank * count, 1 + (rank + 1) * count).astype(dtype)
 
@@ -161,9 +166,10 @@ def trace(
 ) -> Trace:
     """Collective: run `algorithm` on `x` and return the states of all ranks, on every rank.
 
-    `x` (one-dimensional) is what the verb takes: each rank's block for all_gather, the whole vector otherwise.
-    Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for barrier (no data) and for
-    reductions of 16- and 8-bit floats (their partial sums are float32 and lie outside of the vector).
+    `x` (one-dimensional) is what the verb takes: a block of each rank for gathers, else the whole vector.
+    Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for barrier (no data),
+    all_to_all (no working vector) and reductions of 16- and 8-bit floats (their partial sums are float32 and
+    lie outside of the vector).
     """
     one = find(_traceable(verb), algorithm)
     contract = COLLECTIVES[verb]
@@ -218,6 +224,8 @@ def _traceable(verb: str) -> str:
         raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, COLLECTIVES)}")
     if COLLECTIVES[verb].output == "none":
         raise UnsupportedError(f"{verb} moves no data: there is no state to trace")
+    if COLLECTIVES[verb].apart:
+        raise UnsupportedError(f"{verb} has no vector that it works on, only an input and an output")
     return verb
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - teaches NumPy the names bfloat16 and float8_*
 import numpy as np
 
+from pycollectives.schedule import find, names
+
 Array = np.ndarray[Any, Any]
 
 DTYPES = (
@@ -14,18 +16,16 @@ DTYPES = (
     "float8_e4m3fn float8_e5m2 complex64 complex128"
 ).split()
 SMALL_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-ALGORITHMS = {
-    "all_reduce": ("ring", "one_shot", "two_shot", "double_binary_tree"),
-    "reduce": ("binomial", "double_binary_tree"),
-    "reduce_scatter": ("ring", "direct"),
-    "all_gather": ("ring", "direct"),
-    "broadcast": ("binomial", "double_binary_tree"),
-    "barrier": ("dissemination",),
-}
+VERBS = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("reduce", "broadcast")
 LEFT_FOLD = {("all_reduce", "one_shot"), ("all_reduce", "two_shot"), ("reduce_scatter", "direct")}
 FACTOR = 0.75
+
+
+def algorithms(verb: str, size: int) -> list[str]:
+    """The names of the algorithms that can run a verb on so many ranks."""
+    return [name for name in names(verb) if not find(verb, name).obstacle(size)]
 
 
 def is_complex(dtype: str) -> bool:

@@ -16,13 +16,13 @@ SHAPES = COUNTS.map(lambda n: (n,)) | st.lists(st.integers(0, 6), max_size=4).ma
 @st.composite
 def calls(draw: Any, size: int, *, ways: tuple[str, ...] = WAYS) -> Call:
     """A call that every rank of `size` makes."""
-    verb = draw(st.sampled_from(list(reference.ALGORITHMS)))
+    verb = draw(st.sampled_from(reference.VERBS))
     dtype = draw(st.sampled_from(reference.DTYPES))
     reduces = verb in reference.REDUCING
     shape = draw(SHAPES)
     return Call(
         verb,
-        draw(st.sampled_from((None, *reference.ALGORITHMS[verb]))),
+        draw(st.sampled_from((None, *reference.algorithms(verb, size)))),
         draw(st.sampled_from(reference.operators(dtype))) if reduces else "sum",
         dtype,
         shape if shape or verb != "reduce_scatter" else (1,),

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from pycollectives.cli import probes
+
+
+def test_findings(command: Any) -> None:
+    found = {each["name"]: each for each in json.loads(command("doctor", "-n", "1", "--json").stdout)}
+    named = {
+        "cores",
+        "cores per rank",
+        "vector instructions",
+        "memfd",
+        "membarrier",
+        "process_vm_readv",
+        "memory",
+    }
+    assert named | {"versions", "limits", "MPI", "CUDA", "nvcc"} <= set(found)
+    assert found["memfd"]["status"] == "ok"
+    assert found["cores"]["value"].startswith(f"{len(os.sched_getaffinity(0))} of ")
+    assert all(each["advice"] for each in found.values() if each["status"] != "ok")
+
+
+def test_table(command: Any) -> None:
+    text = command("doctor", "-n", "64").stdout
+    assert "ranks take turns" in text and "versions" in text
+
+
+def test_memory_of_a_sibling_is_read_or_the_reason_given() -> None:
+    found = probes.process_vm_readv()
+    assert found.status == "ok" or (found.value and found.advice)
+
+
+def test_reader_notices_a_wrong_address() -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", probes._READ, str(os.getpid()), "4096"], capture_output=True
+    )
+    assert done.returncode == 1 and done.stderr.strip()
+
+
+def test_mpi_is_not_loaded_here(command: Any) -> None:
+    import sys
+
+    probes.mpi()
+    assert "mpi4py" not in sys.modules or "mpi4py.MPI" not in sys.modules

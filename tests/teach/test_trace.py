@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.errors import InvalidArgumentError, UnsupportedError
+from pycollectives.schedule import ALGORITHMS, COLLECTIVES
+from pycollectives.teach import Trace, example, example_length, trace
+
+TEXTBOOK = json.loads((Path(__file__).parents[1] / "data" / "ring_trace_4.json").read_text())
+
+
+def result(verb: str, inputs: np.ndarray, root: int, rank: int) -> np.ndarray | None:
+    """What `rank` must have in the end; None: nothing."""
+    n, flat = len(inputs), inputs.reshape(-1)
+    total, block = inputs.sum(axis=0), slice(rank * inputs.shape[1] // n, (rank + 1) * inputs.shape[1] // n)
+    found = {
+        "all_reduce": total,
+        "reduce": total if rank == root else None,
+        "reduce_scatter": total[block],
+        "scan": inputs[: rank + 1].sum(axis=0),
+        "exscan": inputs[:rank].sum(axis=0) if rank else None,
+        "all_gather": flat,
+        "gather": flat if rank == root else None,
+        "broadcast": inputs[root],
+        "scatter": inputs[root][block],
+    }
+    return found[verb]
+
+
+MOVING = [
+    (verb, name, n)
+    for (verb, name), one in ALGORITHMS.items()
+    if COLLECTIVES[verb].output != "none" and not COLLECTIVES[verb].apart
+    for n in (1, 2, 3, 4, 5)
+    if not one.obstacle(n)
+]
+
+
+def traced(n: int, verb: str, algorithm: str, elements: int = 0, **options: Any) -> list[Trace]:
+    def body(comm: pc.Communicator) -> Trace:
+        count = elements or example_length(verb, algorithm, n)
+        dtype = options.get("dtype", np.int64)
+        x = example(verb, comm.rank, n, count, dtype)
+        return trace(comm, verb, algorithm, x, options.get("op", "sum"), root=options.get("root", 0))
+
+    return pc.run_threads(n, body)
+
+
+def test_ring_is_the_textbooks() -> None:
+    """By threads here; tests/cli/test_cli_trace.py has the same by processes."""
+    for found in traced(4, "all_reduce", "ring"):
+        assert found.start.values.tolist() == TEXTBOOK["start"]
+        assert found.phase("reduce-scatter") == TEXTBOOK["reduce_scatter"]
+        assert found.phase("all-gather") == TEXTBOOK["all_gather"]
+    average = traced(4, "all_reduce", "ring", op="avg", dtype=np.float64)[2]
+    assert average.steps[-1].values.tolist() == [TEXTBOOK["average"]] * 4
+
+
+@pytest.mark.parametrize(("verb", "algorithm", "n"), MOVING)
+def test_last_state_is_the_result(verb: str, algorithm: str, n: int) -> None:
+    root = n // 2
+    found, *others = traced(n, verb, algorithm, root=root, elements=16 * n)
+    assert all(
+        np.array_equal(other.steps[-1].values, found.steps[-1].values) for other in others if other.steps
+    )
+    last = (found.steps or [found.start])[-1]
+    inputs = np.stack([example(verb, rank, n, 16 * n) for rank in range(n)])
+    for rank in range(n):
+        expected = result(verb, inputs, root, rank)
+        if expected is not None:
+            where = COLLECTIVES[verb].output_chunks(rank, n, root, n)  # here 16 elements are one chunk
+            held = slice(16 * where.start, 16 * where.stop)
+            assert np.array_equal(last.values[rank, held], expected)
+            assert last.known[rank, held].all()
+
+
+def test_what_is_not_there_yet() -> None:
+    found = traced(4, "all_gather", "ring")[0]
+    assert [found.start.cells(rank) for rank in (0, 3)] == [["1", ".", ".", "."], [".", ".", ".", "4"]]
+    assert found.steps[0].cells(0) == ["1", ".", ".", "4"]
+    assert found.as_dict()["start"][1] == [None, 2, None, None]
+    assert not found.steps[0].known[0, 1] and found.steps[-1].known.all()
+
+
+def test_channels_share_the_vector() -> None:
+    found = traced(4, "all_reduce", "double_binary_tree")[0]
+    half = found.start.values.shape[1] // 2
+    changed = found.steps[0].changed
+    assert {rank for rank in range(4) if changed[rank, :half].any()} == {0, 2}  # the inner ranks of tree 1
+    assert {rank for rank in range(4) if changed[rank, half:].any()} == {1, 3}  # and of its mirror image
+    assert "(channel 1)" in found.text(operations=True)
+
+
+def test_text() -> None:
+    text = str(traced(2, "all_reduce", "ring")[0])
+    assert text.splitlines() == [
+        "all_reduce by ring on 2 ranks, sum of int64[2]",
+        "",
+        "start",
+        "  rank 0    1   2",
+        "  rank 1    3   4",
+        "",
+        "step 0: reduce-scatter",
+        "  rank 0    1   6*",
+        "  rank 1    4*  4",
+        "",
+        "step 1: all-gather",
+        "  rank 0    4*  6",
+        "  rank 1    4   6*",
+    ]
+
+
+def test_refusals() -> None:
+    comm = pc.init()
+    for verb, algorithm, x, error in [
+        ("barrier", "dissemination", np.ones(1), UnsupportedError),
+        ("all_reduce", "circle", np.ones(1), InvalidArgumentError),
+        ("all_reduce", "ring", np.ones((2, 2)), InvalidArgumentError),
+        ("all_reduce", "ring", np.ones(0), InvalidArgumentError),
+        ("all_reduce", "ring", np.ones(4, np.float16), UnsupportedError),
+        ("everything", "ring", np.ones(1), InvalidArgumentError),
+    ]:
+        with pytest.raises(error):
+            trace(comm, verb, algorithm, x)
+    with pytest.raises(InvalidArgumentError, match="root 1"):
+        trace(comm, "broadcast", "binomial", np.ones(1), root=1)
