@@ -83,7 +83,7 @@ def check_overlap(x: Array, out: Array, shift: int) -> None:
     if same_layout and address(x) == address(out) + shift:
         return
     try:
-        overlap = np.shares_memory(x, out, max_work=100_000)
+        overlap = np.shares_memory(x, out, max_work=100_000)  # type: ignore[arg-type]
     except Exception:  # too hard to tell: numpy.exceptions.TooHardError; the ranges do meet
         overlap = True
     if overlap:

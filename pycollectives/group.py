@@ -30,6 +30,7 @@ from .calls import Kind
 from .errors import InvalidArgumentError
 from .fusion import SPLITS, Bucket, Item, Pending, Use, clash
 from .verbs import Verbs
+from .work import Work
 
 if TYPE_CHECKING:
     from .communicator import Communicator
@@ -50,7 +51,9 @@ class _Later:
     call: Callable[[], Any]
 
     def run(self, comm: Communicator) -> None:
-        self.pending.finish(self.call())
+        """Make the call."""
+        result = self.call()
+        self.pending.finish(result.wait() if isinstance(result, Work) else result)
 
 
 class Group:
@@ -187,7 +190,7 @@ class Grouping(Verbs):
         to the group until its end, where the other errors of a call are raised too; the calls after it are
         not made. If the block raises, nothing is sent. An inner group joins the outer one. `async_op=True`
         changes nothing inside. The block is of one communicator and one thread. `split`, `empty` and `plan`
-        raise InvalidArgumentError inside; a persistent call runs at once.
+        raise InvalidArgumentError inside; persistent calls, sends and receives run at once.
         """
         comm: Any = self
         comm._native()

@@ -22,7 +22,7 @@ class ReceivedObject(NamedTuple):
 
 
 class ObjectMessages:
-    """Sends and receives of objects; `Communicator` inherits it. They trust the ranks of the job: see pickles.py."""
+    """Sends and receives of objects; `Communicator` inherits it. They trust the job: see pickles.py."""
 
     rank: int
 
@@ -48,9 +48,9 @@ class ObjectMessages:
     def recv_object(self, source: int = -1, tag: int = -1, *, timeout: float | None = None) -> Any:
         """Receive an object from rank `source` with `tag`; both may be any (-1).
 
-        Raises InvalidArgumentError if the sender could not pickle it, TransportError if the message is damaged or
-        was not sent by `send_object`, CollectiveError if it cannot be unpickled here, and what `recv` raises. The
-        communicator stays usable.
+        Raises InvalidArgumentError if the sender could not pickle it, TransportError if the message is
+        damaged or was not sent by `send_object`, CollectiveError if it cannot be unpickled here, and what
+        `recv` raises. The communicator stays usable.
         """
         return self.recv_object_from(source, tag, timeout=timeout).value
 

@@ -44,13 +44,13 @@ def op(
     """An operator from a Python function, for every place that takes one: `comm.all_reduce(x, pc.op(f))`.
 
     `f(a, b)` returns the combination of two elements; `a` is from the lower ranks. It must be associative.
-    Unless it is declared `commutative=True`, the values are combined in rank order, by the algorithms that can.
+    Unless it is declared `commutative=True`, values are combined in rank order, by the algorithms that can.
     Make an operator once: each one is compiled by itself.
 
     `shape=(2, 2)`: the operator works on blocks of elements, here 2x2 matrices, and has the form
     `f(a, b, out)`; it fills `out`, which is neither `a` nor `b`. The last axes of `x` must have that shape; a
-    block is never cut. On arrays of a structured dtype, `f` combines records: `f(a, b)` returns one of the two,
-    `f(a, b, out)` fills the fields of `out`.
+    block is never cut. On arrays of a structured dtype, `f` combines records: `f(a, b)` returns one of the
+    two, `f(a, b, out)` fills the fields of `out`.
 
     Numba compiles `f` at the first use with a dtype (about half a second); functions that it calls must be
     Numba's, too (`numba.njit`). What it computes is converted to the dtype of `x`; 16- and 8-bit floats are

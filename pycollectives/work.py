@@ -61,7 +61,7 @@ class Work:
         return f"<Work {'done' if self.done() else 'pending'}>"
 
 
-class PersistentCall(_core.BoundCall):  # type: ignore[misc]
+class PersistentCall(_core.BoundCall):
     """A call that was decided and checked once: `again = comm.plan("all_reduce", x, out=x); again()`.
 
     Reads and writes the same arrays every time, and returns the result. Collective like the call itself.

@@ -109,7 +109,7 @@ class Processes:
             late = {c: r for r, c in enumerate(self.connections) if r not in results}
             ready = wait(list(late), max(0.0, deadline - time.monotonic()))
             if not ready:
-                errors |= {rank: f"is not done after {timeout} s" for rank in late.values()}
+                errors |= {rank: "is not done in time" for rank in late.values()}
                 for rank in late.values():
                     with suppress(ProcessLookupError):
                         os.kill(self.pids[rank], signal.SIGABRT)  # prints its stacks
@@ -123,6 +123,7 @@ class Processes:
                     outcome, results[rank] = "died", DIED
                 if (outcome == "died") != (rank in died) or outcome == "raised":
                     errors[rank] = f"{outcome}: {results[rank]}"
+                    deadline = min(deadline, time.monotonic() + 3.0)  # the others may wait for it
         if errors or died:
             self.usable = False
         if errors:

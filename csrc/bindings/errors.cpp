@@ -27,7 +27,7 @@ const char* class_name(ErrorKind kind) {
 
 }  // namespace
 
-void raise_error(const Error& error) {
+void raise_error(const Error& error) try {
   if (PyErr_Occurred()) return;  // KeyboardInterrupt, set by the signal handler that ended the wait
   const py::object type = py::module_::import("pycollectives.errors").attr(class_name(error.kind()));
   py::dict attributes;
@@ -37,6 +37,8 @@ void raise_error(const Error& error) {
   if (error.sequence) attributes["sequence"] = error.sequence;
   const py::object made = type(error.what(), **attributes);
   PyErr_SetObject(type.ptr(), made.ptr());
+} catch (py::error_already_set& instead) {
+  instead.restore();  // a signal handler raised while the error was made
 }
 
 void bind_errors(py::module_&) {

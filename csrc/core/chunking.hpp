@@ -35,7 +35,10 @@ struct Chunking {
   }
 
   // No part of the longest chunk has more elements than this.
-  uint64_t longest_part() const { return parts == 1 ? longest : std::min<uint64_t>(longest, longest / parts + 1 + 2 * grain); }
+  uint64_t longest_part() const {
+    if (grain == 1) return (longest + parts - 1) / parts;
+    return parts == 1 ? longest : std::min<uint64_t>(longest, longest / parts + 1 + 2 * grain);
+  }
 
  private:
   uint64_t start(uint64_t length, uint32_t part) const {

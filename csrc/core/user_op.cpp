@@ -39,7 +39,8 @@ const std::byte* UserOp::read(const Source& source, size_t done, size_t items, s
 }
 
 // A sink that can take the function's result directly: not one of its operands, `a` or `b`. Or nullptr.
-std::byte* UserOp::target(const Sink* sinks, int nsinks, size_t done, const std::byte* a, const std::byte* b) const {
+std::byte* UserOp::target(const Sink* sinks, int nsinks, size_t done, const std::byte* a,
+                          const std::byte* b) const {
   for (int k = 0; k < nsinks; ++k) {
     std::byte* data = static_cast<std::byte*>(sinks[k].data) + done * item(sinks[k].wide);
     if (fits(data, sinks[k].wide) && data != a && data != b) return data;
@@ -61,7 +62,8 @@ void UserOp::combine(const Source* sources, int nsources, const Sink* sinks, int
         std::swap(free, spare);
       }
       if (code_.function(value, next, result, static_cast<int64_t>(items))) [[unlikely]]
-        throw Error(ErrorKind::invalid_argument, code_.name + " raised an exception while it combined this rank's values");
+        throw Error(ErrorKind::invalid_argument,
+                    code_.name + " raised an exception while it combined this rank's values");
       value = result;
     }
     const Source result{value, true};

@@ -1,11 +1,12 @@
-// Reduction by a function of the user's, compiled to machine code that combines whole arrays (pycollectives/user_op.py).
+// Reduction by a function of the user's, compiled to machine code that combines whole arrays
+// (pycollectives/user_op.py).
 //
 //     sources    s0 ---+
 //                s1 ---f--- running ---+
-//                s2 -------------------f--- running or sink       left to right, block by block, all of it in L1
+//                s2 -------------------f--- sink       left to right, block by block, all of it in L1
 //
-// An item is what the function works on: one element, a small block of elements, or a record. 16- and 8-bit floats are
-// widened to float32 before, and rounded once at a narrow sink, by the kernels of reduce.hpp.
+// An item is what the function works on: one element, a small block of elements, or a record. 16- and 8-bit
+// floats are widened to float32 before, and rounded once at a narrow sink, by the kernels of reduce.hpp.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace pc {
 
-// out[i] = f(a[i], b[i]) for n items; `out` does not overlap `a` or `b`. Anything but 0: f raised an exception.
+// out[i] = f(a[i], b[i]) for n items; `out` does not overlap `a` or `b`. Anything but 0: f raised.
 using UserFunction = int64_t (*)(const void* a, const void* b, void* out, int64_t n);
 
 struct UserCode {
@@ -55,9 +56,9 @@ class UserOp {
   UserCode code_;
   Kernel copy_;  // converts, too
   bool widens_;
-  size_t item_, wide_item_;   // bytes
-  size_t block_;              // items
-  size_t room_;               // lines of one block
+  size_t item_, wide_item_;            // bytes
+  size_t block_;                       // items
+  size_t room_;                        // lines of one block
   mutable std::vector<Line> scratch_;  // running value, the next one, a source that had to be copied
 };
 

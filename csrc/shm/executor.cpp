@@ -23,10 +23,11 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
   const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
   // An odd number of lines, so that slots do not all fall into the same sets of the caches.
-  slot_bytes = std::min(share / kLine * kLine, segment_bytes / kLine * kLine + kSlotSkew);
+  const size_t least = round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
+  slot_bytes = std::min(share / kLine * kLine, std::max(segment_bytes / kLine * kLine, round_up(least, kLine)) + kSlotSkew);
   if (channels > kMaxLanes)
     throw Error(ErrorKind::unsupported, "a schedule may have 16 channels, this one has " + std::to_string(channels));
-  if (const size_t least = round_up(3 * wide_element, kPieceAlign) * plan->max_message; slot_bytes < least)
+  if (slot_bytes < least)
     throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) + " is too small for this schedule: its messages have " +
                                             std::to_string(plan->max_message) + " chunks of items of " + std::to_string(wide_element) + " bytes, and there is room for " + std::to_string(slot_bytes) + " bytes");
   const size_t message = std::min(slot_bytes, segment_bytes);
@@ -148,7 +149,7 @@ void Executor::run(const Call& call) {
     error.sequence = call.sequence;
     record.ended = ticks();
     record.state.store(CallState::failed, std::memory_order_release);
-    group_.poison(error.kind());
+    group_.poison(error.kind(), error.peer());
     throw;
   }
 }

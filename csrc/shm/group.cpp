@@ -70,8 +70,8 @@ void Group::depart() {
     if (peer != rank_ && base_[static_cast<size_t>(peer)]) wake(control(peer));
 }
 
-void Group::poison(ErrorKind kind) {
-  const uint64_t word = static_cast<uint64_t>(kind) << 32 | static_cast<uint64_t>(rank_ + 1);
+void Group::poison(ErrorKind kind, int culprit) {
+  const uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 | static_cast<uint64_t>(rank_ + 1);
   for (int peer = 0; peer < size_; ++peer) {
     if (!base_[static_cast<size_t>(peer)]) continue;
     uint64_t clean = 0;
@@ -90,14 +90,18 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
     const bool finished = reached > sequence || (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
     if (finished) continue;
-    if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
-      throw Error(ErrorKind::peer, "rank " + std::to_string(peer) + " has left the communicator", peer);
-    const int fd = pidfd_[static_cast<size_t>(peer)];
-    pollfd dead{fd, POLLIN, 0};
-    if (fd >= 0 && poll(&dead, 1, 0) == 1 && control(peer).presence.load(std::memory_order_acquire) == Presence::present)
-      throw Error(ErrorKind::peer, "rank " + std::to_string(peer) + " (process " + std::to_string(control(peer).pid.load()) + ") died",
-                  peer);
+    if (const std::string what = gone(peer); !what.empty()) throw Error(ErrorKind::peer, what, peer);
   }
+}
+
+// "rank 1 (process 4711) died", or nothing if it is there.
+std::string Group::gone(int peer) const {
+  const std::string who = "rank " + std::to_string(peer);
+  const int fd = pidfd_[static_cast<size_t>(peer)];
+  pollfd dead{fd, POLLIN, 0};
+  const bool died = fd >= 0 && poll(&dead, 1, 0) == 1;
+  if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed) return who + " has left the communicator";
+  return died ? who + " (process " + std::to_string(control(peer).pid.load()) + ") died" : "";
 }
 
 std::string describe_call(const Record& record) {
@@ -179,8 +183,8 @@ void Group::raise_mismatch(uint64_t noticed) {
 
 void Group::raise_poison(uint64_t sequence) {
   const uint64_t word = control(rank_).poison.load(std::memory_order_acquire);
-  const int peer = static_cast<int>(word & 0xffffffffu) - 1;
-  const auto kind = static_cast<ErrorKind>(word >> 32);
+  const int peer = static_cast<int>(word & 0xffffffu) - 1, culprit = static_cast<int>(word >> 24 & 0xffffffu) - 1;
+  const auto kind = static_cast<ErrorKind>(word >> 48);
   if (kind == ErrorKind::mismatch) {
     // The call in question may be the raiser's last one; this rank may not have reached it, or have returned from it.
     uint64_t theirs = 0;
@@ -190,7 +194,12 @@ void Group::raise_poison(uint64_t sequence) {
   }
   const std::string who = "rank " + std::to_string(peer);
   if (kind == ErrorKind::aborted) throw Error(ErrorKind::aborted, "the communicator was aborted by " + who, peer);
-  throw Error(ErrorKind::peer, who + " raised an error; the communicator is unusable", peer);
+  if (kind == ErrorKind::peer && culprit >= 0 && culprit != rank_) {
+    const std::string what = gone(culprit);
+    throw Error(ErrorKind::peer, (what.empty() ? "rank " + std::to_string(culprit) + " failed" : what) + ", as " + who + " noticed", culprit);
+  }
+  const char* why = kind == ErrorKind::timeout ? " waited in vain" : kind == ErrorKind::interrupted ? " was interrupted" : " raised an error";
+  throw Error(ErrorKind::peer, who + why + "; the communicator is unusable", peer);
 }
 
 std::string Group::missing(uint64_t sequence) const {

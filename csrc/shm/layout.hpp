@@ -70,7 +70,7 @@ struct Control {
   alignas(kLine) std::atomic<uint32_t> asleep;
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
-  alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 32 | rank + 1 of who raised first
+  alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 48 | rank at fault + 1 << 24 | rank + 1 of who raised first
   // written by the owner: where it stands, for the error texts of all
   alignas(kLine) char text[2048];
 };

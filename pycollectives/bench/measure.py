@@ -86,7 +86,9 @@ class _Arrays:
             self.out = None
             if options.in_place and has_output:
                 self.out = self.x if sends == takes else self.x[self.mine]
-            elif has_output or options.symmetric:  # symmetric memory is allocated by all ranks
+            elif not options.in_place and (
+                has_output or options.symmetric
+            ):  # all ranks allocate symmetric memory
                 made = make(takes)
                 self.out = made if has_output else None
         for array in (self.x, self.out):

@@ -96,7 +96,7 @@ class _Reader:
         self.clocks[op.channel].add(node)
 
     def _peers(self, peers: Any) -> tuple[Array, Array]:
-        """Peers of shape (ranks, n), and where there are any. What does not depend on the step is made once."""
+        """Peers of shape (ranks, n), and where there are any; made once if they do not depend on the step."""
         found = self._known.get(id(peers))
         if found is None or found[0] is not peers:
             number, there = np.broadcast_arrays(np.asarray(plain(peers)), present_mask(peers))
@@ -112,20 +112,18 @@ class _Reader:
     def _count(self, chunks: ChunkSet) -> Array:
         """The number of chunks of a set, 0 where it is NULL, of a shape that fits (ranks, peers)."""
         if chunks.which is not None:
-            there = np.broadcast_to(present_mask(chunks.which), np.shape(plain(chunks.which)))
-            return _column(there.sum(axis=-1))
-        fields = chunks.first, chunks.count, chunks.step, chunks.stride
+            named = np.broadcast_to(present_mask(chunks.which), np.shape(plain(chunks.which)))
+            return _column(named.sum(axis=-1))
         first, count, stride = (plain(x) for x in (chunks.first, chunks.count, chunks.stride))
         if np.any(stride):
             runs = (self.schedule.nchunks - first + stride - 1) // stride
             last = self.schedule.nchunks - first - (runs - 1) * stride
             count = np.where(runs > 0, (runs - 1) * count + np.minimum(count, last), 0)
-        there: Any = True
-        for x in fields:
-            mask = present_mask(x)
-            if mask is not True:
-                there = _column(there) & _column(mask)
-        return _column(count) if there is True else np.where(there, _column(count), 0)
+        found = _column(count)
+        for x in (chunks.first, chunks.count, chunks.step, chunks.stride):
+            if not np.all(present_mask(x)):
+                found = np.where(_column(present_mask(x)), found, 0)
+        return found
 
 
 def _column(x: Any) -> Array:

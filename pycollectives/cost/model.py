@@ -2,7 +2,7 @@
 
     time = steps x alpha + received bytes x beta + reduced bytes x gamma        of the busiest rank
 
-Steps are rounds of messages. They and the bytes are read off the schedule, so they hold for a user's algorithm.
+Steps are rounds of messages. All is read off the schedule, so it holds for a user's algorithm too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from .footprint import footprint
 
 @dataclass(frozen=True)
 class Machine:
-    """Parameters of one host: seconds per step (`turn` where ranks take turns on the cores), per byte moved and
-    per byte reduced; cores that the ranks share."""
+    """Parameters of one host: seconds per step, byte moved and byte reduced; cores that the ranks share.
+
+    `turn`: seconds per step where ranks take turns on the cores.
+    """
 
     alpha: float = 0.6e-6
     turn: float = 5e-6

@@ -1,7 +1,8 @@
 """How many rounds of messages a schedule takes: its time where every message takes 1 and all else nothing.
 
-A rank sends and receives at once. Within a step it starts a send at once, or when what it received before is
-there; its next step begins when all of this one is done. Channels run side by side.
+A rank can send and receive at the same time. Within a step it starts a send at once, or when what it has
+received before is there; a receive takes a round, or longer if the message comes later. Its next step begins
+when all of this one is done. Channels run side by side.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ class Node:
 class Clock:
     """The times of all ranks on one channel.
 
-    Operations are run in batches in which every message has both of its ends: one step of a ring, a whole tree.
+    Operations run in batches in which every message has both of its ends: one step of a ring, a whole tree.
     """
 
     def __init__(self, ranks: int) -> None:
-        self.now = np.zeros(ranks, dtype=np.int64)  # when a rank can start its next operation
+        self.start = np.zeros(ranks, dtype=np.int64)  # when a rank has begun its step
+        self.now = np.zeros(ranks, dtype=np.int64)  # when it can start its next operation
         self.done = np.zeros(ranks, dtype=np.int64)  # when all that it has started is done
         self.step = 0
         self._batch: list[Node] = []
@@ -91,34 +93,27 @@ class Clock:
         return self._digests[key][1]
 
     def _run(self, batch: list[Node]) -> None:
-        """Until no time changes: once where every receive comes after its send, else once per level of a tree."""
+        """Until no time changes: once where receives are after their sends, else once per level of a tree."""
         order = [node for node in batch if node.sends]
         sources = self._sources(batch, order)
         starts = np.zeros((len(order), len(self.now)), dtype=np.int64)
         again = not batch[0].sends or len(batch) > 2
         for _ in range(len(self.now) * len(batch) + 1):
-            now, done, step, sent, before = (
-                self.now.copy(),
-                self.done.copy(),
-                self.step,
-                0,
-                starts.copy() if again else starts,
-            )
+            start, now, done, step = self.start, self.now.copy(), self.done.copy(), self.step
+            before, sends = starts.copy(), iter(starts)
             for node, source in zip(batch, sources, strict=True):
                 if node.step != step:
-                    np.maximum(now, done, out=now)
-                    step = node.step
+                    start, step = np.maximum(now, done, out=now).copy(), node.step
                 if source is None:
-                    starts[sent] = now
+                    next(sends)[:] = now
                     np.maximum(done, now + 1, out=done, where=node.there.any(axis=1))
-                    sent += 1
                     continue
-                arrival = np.where(node.there, starts[source] + 1, 0).max(axis=1)
+                arrival = np.where(node.there, np.maximum(starts[source], start[:, None]) + 1, 0).max(axis=1)
                 np.maximum(now, arrival, out=now)
                 np.maximum(done, now, out=done)
             if not again or (before == starts).all():
                 break
-        self.now, self.done, self.step = now, done, step
+        self.start, self.now, self.done, self.step = start, now, done, step
 
     def _sources(self, batch: list[Node], order: list[Node]) -> list[Any]:
         """For each receive the index (send, rank) of the start of each of its messages; None for a send."""

@@ -151,6 +151,9 @@ def rows(x: Any, ranks: int) -> list[list[int | None]]:
 
     Raises ValueError for entries that are not integers and for shapes other than (ranks,) and (ranks, n).
     """
+    if type(x) is np.ndarray and x.dtype.kind == "i" and x.ndim in (1, 2) and len(x) == ranks:  # mostly
+        found: list[list[int | None]] = (x[:, None] if x.ndim == 1 else x).tolist()
+        return found
     value, present = np.broadcast_arrays(np.asarray(plain(x)), np.asarray(present_mask(x)))
     if value.dtype.kind not in "biu":
         raise ValueError(f"{x!r} is not made of integers: divide with //, choose with select")

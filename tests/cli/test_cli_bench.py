@@ -54,13 +54,13 @@ def test_table_json_csv(command: Any, tmp_path: Path) -> None:
     assert len(table) == len(rows) and table[1]["size_bytes"] == "65536" and table[1]["ranks"] == "2"
 
 
-@pytest.mark.parametrize("extra", [[], ["--symmetric"], ["--fresh"]], ids=["plain", "symmetric", "fresh"])
+@pytest.mark.parametrize(
+    "extra", [("float32", "--symmetric"), ("bfloat16", "--fresh")], ids=lambda each: each[1]
+)
 @pytest.mark.parametrize("place", ["--in-place", "--out-of-place"])
-def test_every_algorithm_is_right(command: Any, place: str, extra: list[str], tmp_path: Path) -> None:
-    which = "-c", "all", "-a", "all", "--sizes", "4,60,20000", "--dtype", "float32", "--dtype", "bfloat16"
-    command(
-        "bench", "-n", "3", *which, place, *extra, "--iterations", "2", "--warmup", "1", "--json", "b.json"
-    )
+def test_every_algorithm_is_right(command: Any, place: str, extra: tuple[str, str], tmp_path: Path) -> None:
+    which = "-c", "all", "-a", "all", "--sizes", "4,20000", "--dtype", *extra, place
+    command("bench", "-n", "3", *which, "--iterations", "1", "--warmup", "1", "--json", "b.json")
     rows = json.loads((tmp_path / "b.json").read_text())["rows"]
     assert {"ring", "one_shot", "two_shot", "double_binary_tree", "binomial"} <= {
         r["algorithm"] for r in rows

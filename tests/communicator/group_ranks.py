@@ -148,7 +148,7 @@ def mixed(comm: pc.Communicator) -> None:
             if n > 1
             else None
         )
-        k = comm.neighbor_exchange(np.full((2, 1), me), (n,))
+        k = comm.neighbor_exchange(np.full((2, 1), me), (n,), async_op=True)
     assert np.array_equal(a.wait(), np.arange(5.0) * n + n * (n - 1) / 2)
     assert b.wait().tolist() == [r for r in range(n) for _ in range(r)]
     assert (c.wait() == n - 1).all() and d.wait() == [{"rank": r} for r in range(n)]
@@ -271,12 +271,14 @@ def mismatch(comm: pc.Communicator, name: str) -> None:
         with comm.group():
             for verb, count, dtype, *root in mine if comm.rank == 1 else theirs:
                 out = np.full(count * (comm.size if verb == "all_gather" else 1), 9, dtype)
-                if not (verb == "broadcast" and comm.rank == (root or [0])[0]):
+                if verb != "broadcast" or (
+                    comm.rank == 1 and root != [1]
+                ):  # the others may agree with the root
                     outs.append(out)
                 getattr(comm, verb)(
                     np.full(count, comm.rank, dtype), out=out, **({"root": root[0]} if root else {})
                 )
-        comm.barrier()  # a root does not wait for the others
+        comm.barrier()  # a broadcast does not wait for all
     assert time.monotonic() - start < 5
     assert all((out == 9).all() for out in outs)
 

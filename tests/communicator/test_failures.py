@@ -94,7 +94,7 @@ def test_a_stopped_rank_makes_a_timeout(fresh: Any, nested: bool) -> None:
     os.kill(job.pids[1], signal.SIGCONT)
     (kind, text, seconds, _), (other, why, _, peer) = job.finish(timeout=20)
     assert kind == "CollectiveTimeoutError" and 0.5 <= seconds < 1.0, (text, seconds)
-    assert "all_reduce(float64[10], sum)" in text and "rank 1" in text and f"call {2 + nested}" in text, text
+    assert "all_reduce(float64[10], sum)" in text and "rank 1" in text and "call 2 " in text, text
     assert other == "PeerError" and peer == 0, why
 
 
@@ -126,7 +126,7 @@ def leave(comm: Any) -> Any:
     if comm.rank == 1:
         start = time.monotonic()
         sub.close()
-        assert time.monotonic() - start < 0.1
+        assert time.monotonic() - start < 0.5
         assert sub.closed and "closed" in repr(sub)
         caught = catch(sub.barrier)
         sub.close()
@@ -232,10 +232,13 @@ def test_a_script_that_raises_ends_the_job(tmp_path: Path) -> None:
 # -- Ctrl-C ----------------------------------------------------------------------------------------------------
 
 
+kept: list[Any] = []  # communicators that must not be closed while the peer waits
+
+
 def block(comm: Any, way: str) -> Any:
     """Each rank waits for the other, in communicators of their own."""
-    subs = [comm.split(0), comm.split(0)]
-    sub = subs[comm.rank]
+    kept.extend(comm.split(0) for _ in range(2))
+    sub = kept[comm.rank]
     x = np.ones(100_000)
 
     def wait() -> None:
@@ -270,6 +273,45 @@ def test_interrupt_ends_a_wait(fresh: Any, way: str) -> None:
     for (kind, text, _, _, when), (later, _, soon, _) in job.finish(timeout=20):
         assert kind == "KeyboardInterrupt" and when - sent < 1.0, (kind, text, when - sent)
         assert later in ("AbortedError", "PeerError") and soon < 0.5
+
+
+def be_pestered(comm: Any) -> set[str]:
+    """Signals that come while errors are made."""
+    sub = comm.split(0)
+    comm.barrier()
+    if comm.rank == 0:
+        sub.close()
+        return set()
+    again, seen, stop = sub.plan("barrier"), set(), threading.Event()
+
+    def pester() -> None:
+        while not stop.wait(0.0002):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=pester)
+    try:
+        thread.start()
+        for _ in range(3000):
+            for make in (again, sub.barrier):
+                try:
+                    make()
+                except (pc.CollectiveError, KeyboardInterrupt) as error:
+                    seen.add(type(error).__name__)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        while True:
+            try:
+                stop.set()
+                thread.join()
+                break
+            except KeyboardInterrupt:
+                pass
+    return seen
+
+
+def test_a_signal_while_an_error_is_made(fresh: Any) -> None:
+    assert "PeerError" in fresh(2).run(be_pestered)[1]
 
 
 def be_interrupted(comm: Any) -> Any:

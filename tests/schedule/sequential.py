@@ -14,23 +14,29 @@ def run_strictly(
     operations: dict[int, list[Operation]],
     order: dict[int, Sequence[int]],
     inputs: dict[int, range] | None = None,
+    *,
+    apart: bool = False,
 ) -> list[dict[int, Value]] | None:
     """The data chunks of every rank after a run of one channel, with one message per pair under way.
 
-    None if that ends in a deadlock. `inputs`: the chunks that each rank has at first (default: any).
+    None if that ends in a deadlock. `inputs`: the chunks that each rank has at first (default: any). `apart`:
+    input and output are different memory; what the output holds is returned. Else they are the same.
     """
     size = len(operations)
-    memory: list[dict[tuple[bool, int], Value]] = [{} for _ in range(size)]
+    memory: list[dict[tuple[str, int], Value]] = [{} for _ in range(size)]
     queues: dict[tuple[int, int], deque[list[Value]]] = defaultdict(deque)
+    result = "output" if apart else "data"
 
     def read(rank: int, space: str, index: int) -> Value:
-        if (space == "scratch", index) not in memory[rank] and space != "scratch":
-            assert inputs is None or index in inputs[rank]
-            return {(rank, index): 1}
-        return memory[rank][space == "scratch", index]
+        name = space if apart or space == "scratch" else "data"
+        if (name, index) in memory[rank]:
+            return memory[rank][name, index]
+        assert space in ("data", "input")
+        assert inputs is None or index in inputs[rank]
+        return {(rank, index): 1}
 
     def write(rank: int, space: str, index: int, value: Value) -> None:
-        memory[rank][space == "scratch", index] = value
+        memory[rank][space if apart or space == "scratch" else "data", index] = value
 
     def step(rank: int, op: Operation) -> bool:
         if op.kind == "send":
@@ -65,7 +71,12 @@ def run_strictly(
     if any(at[rank] < len(order[rank]) for rank in range(size)):
         return None
     every = range(1 + max((i for found in memory for _, i in found), default=0))
+    own = not apart
     return [
-        {i: read(r, "data", i) for i in every if (False, i) in memory[r] or inputs is None or i in inputs[r]}
+        {
+            i: read(r, result, i)
+            for i in every
+            if (result, i) in memory[r] or (own and (inputs is None or i in inputs[r]))
+        }
         for r in range(size)
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pycollectives.algorithms.binomial import binomial_reduce
 from pycollectives.algorithms.ring import ring, ring_all_gather
-from pycollectives.algorithms.tree import binomial_reduce
 from pycollectives.errors import InvalidArgumentError, ScheduleError
 from pycollectives.schedule import ALGORITHMS, NULL, Algorithm, Operation, Program, algorithm, find
 from pycollectives.schedule.program import Loop, Op

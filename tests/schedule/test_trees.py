@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pycollectives.algorithms.tree import binary_tree, double_tree, log2_ceil
-from pycollectives.schedule import Program
+from pycollectives.algorithms.double_tree import binary_tree, double_tree
+from pycollectives.schedule import Program, log2_ceil
 from pycollectives.schedule.values import plain, present_mask
 
 NCCL = json.loads((Path(__file__).parents[1] / "data" / "nccl_trees.json").read_text())

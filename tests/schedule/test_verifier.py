@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from sequential import run_strictly
 
+from pycollectives.algorithms.binomial import binomial_reduce
 from pycollectives.algorithms.direct import one_shot, two_shot
+from pycollectives.algorithms.double_tree import double_binary_tree
 from pycollectives.algorithms.ring import ring, ring_all_gather
-from pycollectives.algorithms.tree import binomial_reduce, double_binary_tree
 from pycollectives.errors import InvalidArgumentError, ScheduleError
 from pycollectives.schedule import NULL, Algorithm, Program
 from pycollectives.schedule.verifier import Proof, Stage, verified, verify
