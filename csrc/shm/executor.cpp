@@ -111,12 +111,13 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_ || prepared_->lanes != last_lanes_) {  // new places for slots: nobody may still read the old ones
+    if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slot_bytes != last_slot_bytes_) {  // new places for slots: nobody may still read the old ones
       drain(waiter, false);
       std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
       std::fill(slot_turn_.begin(), slot_turn_.end(), 0);
       last_plan_ = plan;
       last_lanes_ = prepared_->lanes;
+      last_slot_bytes_ = prepared_->slot_bytes;
       keep_plan_ = prepared_->plan;
     }
     nlanes_ = 0;

@@ -150,6 +150,7 @@ class Executor {
   const Prepared* prepared_ = nullptr;
   const Plan* last_plan_ = nullptr;
   uint32_t last_lanes_ = 0;
+  size_t last_slot_bytes_ = 0;
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;
   uint64_t fingerprint_ = 0;

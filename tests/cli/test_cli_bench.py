@@ -59,7 +59,7 @@ def test_table_json_csv(command: Any, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("place", ["--in-place", "--out-of-place"])
 def test_every_algorithm_is_right(command: Any, place: str, extra: tuple[str, str], tmp_path: Path) -> None:
-    which = "-c", "all", "-a", "all", "--sizes", "4,20000", "--dtype", *extra, place
+    which = "-c", "all", "-a", "all", "--sizes", "5000", "--dtype", *extra, place
     command("bench", "-n", "3", *which, "--iterations", "1", "--warmup", "1", "--json", "b.json")
     rows = json.loads((tmp_path / "b.json").read_text())["rows"]
     assert {"ring", "one_shot", "two_shot", "double_binary_tree", "binomial"} <= {

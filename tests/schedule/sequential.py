@@ -70,13 +70,12 @@ def run_strictly(
                 moved = True
     if any(at[rank] < len(order[rank]) for rank in range(size)):
         return None
-    every = range(1 + max((i for found in memory for _, i in found), default=0))
-    own = not apart
+    own = {} if apart else inputs or {}
+    every = range(
+        1 + max([0, *(i for found in memory for _, i in found), *(i for mine in own.values() for i in mine)])
+    )
+    any_input = inputs is None and not apart
     return [
-        {
-            i: read(r, result, i)
-            for i in every
-            if (result, i) in memory[r] or (own and (inputs is None or i in inputs[r]))
-        }
+        {i: read(r, result, i) for i in every if any_input or (result, i) in memory[r] or i in own.get(r, ())}
         for r in range(size)
     ]

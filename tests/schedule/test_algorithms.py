@@ -13,8 +13,8 @@ from pycollectives.schedule.verifier import Proof, verified
 BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.values() if a.builtin]
 SIZES = [*range(1, 18), 31, 32, 33, 64]
 CATALOGUE = {
-    "all_reduce": "ring torus double_binary_tree two_tree recursive_doubling halving_doubling one_shot two_shot "
-    "reduce_broadcast chain",
+    "all_reduce": "ring torus double_binary_tree two_tree recursive_doubling halving_doubling "
+    "one_shot two_shot reduce_broadcast chain",
     "reduce_scatter": "ring torus recursive_halving pairwise direct",
     "all_gather": "ring torus recursive_doubling bruck neighbor_exchange direct",
     "broadcast": "flat binomial chain double_binary_tree scatter_all_gather",
@@ -97,10 +97,10 @@ def wanted(collective: str, rank: int, size: int, root: int, n: int) -> dict[int
     per = n // size
     block, owner = range(rank * per, (rank + 1) * per), {c: c * size // n for c in range(n)}
     everything = {c: {(r, c): 1 for r in range(size)} for c in range(n)}
-    before = {
-        last: {c: {(r, c): 1 for r in range(last)} for c in range(n)} if last else {}
-        for last in (rank, rank + 1)
-    }
+
+    def first(k: int) -> dict[int, dict[tuple[int, int], int]]:
+        return {c: {(r, c): 1 for r in range(k)} for c in range(n)} if k else {}
+
     return {
         "all_reduce": everything,
         "reduce": everything if rank == root else {},
@@ -110,8 +110,8 @@ def wanted(collective: str, rank: int, size: int, root: int, n: int) -> dict[int
         "broadcast": {c: {(root, c): 1} for c in range(n)},
         "scatter": {c: {(root, c): 1} for c in block},
         "all_to_all": {c: {(owner[c], rank * per + c % max(per, 1)): 1} for c in range(n)},
-        "scan": before[rank + 1],
-        "exscan": before[rank],
+        "scan": first(rank + 1),
+        "exscan": first(rank),
         "barrier": {},
     }[collective]
 
