@@ -54,7 +54,7 @@ def decide(size: int, *, nested: bool) -> Settings:
     from .dispatch import environment
 
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 64 * 1024)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
     if pool < 64 * 1024 or segment < 4096:
         raise InvalidArgumentError("PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096")
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
@@ -63,5 +63,5 @@ def decide(size: int, *, nested: bool) -> Settings:
 
 def patience(size: int) -> tuple[int, int]:
     """Spins and yields before a waiting rank sleeps: long where every rank has a core, short where they take turns."""
-    spins = number("PYCOLLECTIVES_SPINS", 4000 if size <= cores() else 30)
-    return spins, number("PYCOLLECTIVES_YIELDS", 100 if size <= cores() else 200)
+    spins = number("PYCOLLECTIVES_SPINS", 1000 if size <= cores() else 30)
+    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200)

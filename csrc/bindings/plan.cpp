@@ -27,7 +27,7 @@ std::vector<Row> rows(const Table& table, size_t width) {
   return result;
 }
 
-std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message, uint32_t max_connections, bool waits_for_all,
+std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message, uint32_t max_connections, uint32_t steps, bool waits_for_all,
                                 const Table& instructions, const Table& operands, const Table& refs, const Table& connections,
                                 const Table& peers, const Table& channels, const Table& scratch_like) {
   auto plan = std::make_shared<Plan>();
@@ -36,6 +36,7 @@ std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t m
   plan->nchunks = nchunks;
   plan->max_message = max_message;
   plan->max_connections = max_connections;
+  plan->steps = steps;
   plan->waits_for_all = waits_for_all;
   plan->instructions = rows<Instruction>(instructions, 8);
   plan->operands = rows<Operand>(operands, 3);
@@ -147,7 +148,7 @@ void bind_plan(py::module_& module) {
              "Is this dtype reduced in a wider one?");
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan", "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"), py::arg("max_message"),
-           py::arg("max_connections"), py::arg("waits_for_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
+           py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
            py::arg("connections"), py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
       .def_readonly("nchunks", &Plan::nchunks)
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });

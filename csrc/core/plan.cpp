@@ -17,7 +17,7 @@ bool inside(uint64_t first, uint64_t count, size_t size) { return first + count 
 
 void Plan::validate() const {
   require(size > 0 && rank >= 0 && rank < size, "rank");
-  require(nchunks > 0 && max_message > 0 && max_connections > 0, "counts");
+  require(nchunks > 0 && max_message > 0 && max_connections > 0 && steps > 0, "counts");
   require(scratch_like.size() == nscratch, "scratch");
   for (uint32_t like : scratch_like) require(like < nchunks, "scratch size");
   for (const Ref& ref : refs) {

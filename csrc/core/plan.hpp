@@ -65,6 +65,7 @@ struct Plan {
   uint32_t nchunks = 0, nscratch = 0;
   uint32_t max_message = 1;      // the most chunks in one message, over all ranks
   uint32_t max_connections = 1;  // the most connections of one channel, over all ranks
+  uint32_t steps = 1;            // of the schedule: the most slices worth having in flight
   bool waits_for_all = false;    // the result depends on every rank
   std::vector<Instruction> instructions;
   std::vector<Operand> operands;

@@ -16,7 +16,7 @@ void Communicator::forget() {
   group_.forget();
   if (progress_.joinable()) progress_.detach();
   // Other threads of the parent may have held or awaited these; destroying them as they are would hang.
-  new (&busy_) std::timed_mutex;
+  new (&busy_) BusyLock;
   new (&queue_mutex_) std::mutex;
   new (&queued_) std::condition_variable;
 }
@@ -52,7 +52,7 @@ void Communicator::set_sequence(uint64_t next) {
 }
 
 // The lock of the executor; a wait for it can be interrupted.
-std::unique_lock<std::timed_mutex> Communicator::acquire(bool interruptible) {
+std::unique_lock<BusyLock> Communicator::acquire(bool interruptible) {
   std::unique_lock lock(busy_, std::try_to_lock);
   while (!lock.owns_lock())
     if (!lock.try_lock_for(std::chrono::milliseconds(50)) && interruptible && Executor::interrupted())

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "shm/busy.hpp"
 #include "shm/executor.hpp"
 #include "shm/group.hpp"
 
@@ -52,7 +53,7 @@ class Communicator {
 
  private:
   void refuse_after_fork() const;
-  std::unique_lock<std::timed_mutex> acquire(bool interruptible);
+  std::unique_lock<BusyLock> acquire(bool interruptible);
   void run_locked(Call& call);
   void run_queue_locked(bool interruptible, const Job* until);
   void run_job_locked(Job& job, bool interruptible);
@@ -62,7 +63,7 @@ class Communicator {
   Group group_;
   Executor executor_;
   Patience patience_;
-  std::timed_mutex busy_;  // held by whoever executes
+  BusyLock busy_;  // held by whoever executes
   uint64_t sequence_ = 0;
   bool closed_ = false, forgotten_ = false;
   std::optional<Error> failure_;

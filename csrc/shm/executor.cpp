@@ -40,8 +40,9 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
     if (bytes > message * 2) chunking.slices = std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
     if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes) chunking.grain = std::max(1u, chunking.grain / 2);
   }
-  lanes = std::min(most, chunking.slices);
-  slots = 2 * most / lanes;
+  // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
+  lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
+  slots = std::max(2u, std::min(2 * most / lanes, kDepth));
 }
 
 Executor::Executor(Group& group, Patience patience)

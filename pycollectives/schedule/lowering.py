@@ -62,12 +62,13 @@ def _connections(operations: Sequence[Operation], rank: int, size: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def limits(algorithm: Algorithm, size: int, root: int) -> tuple[int, int]:
-    """The most chunks in one message and connections of one channel; all ranks must agree on them."""
+def limits(algorithm: Algorithm, size: int, root: int) -> tuple[int, int, int]:
+    """The most chunks in one message, connections of one channel, and steps; all ranks must agree on them."""
     everyone = algorithm.schedule(size, root=root).operations()
     messages = (op for ops in everyone.values() for op in ops if op.into is None)
     message = max((len(c.index) for op in messages for _, c in op.parts), default=1)
-    return message, max(1, *(_connections(ops, rank, size) for rank, ops in everyone.items()))
+    steps = 1 + max((op.step for ops in everyone.values() for op in ops), default=0)
+    return message, max(1, *(_connections(ops, rank, size) for rank, ops in everyone.items())), steps
 
 
 def lower(
@@ -109,8 +110,8 @@ def lower(
             )
         ]
     contract = COLLECTIVES[algorithm.collective]
-    message, connections = limits(algorithm, size, root)
-    plan = LoweredPlan(size, rank, schedule.nchunks, message, connections, contract.needs_all)
+    message, connections, depth = limits(algorithm, size, root)
+    plan = LoweredPlan(size, rank, schedule.nchunks, message, connections, depth, contract.needs_all)
     everything = range(schedule.nchunks)
     held_in = everything if not fuse else contract.input_chunks(rank, size, root, schedule.nchunks)
     held_out = everything if not fuse else contract.output_chunks(rank, size, root, schedule.nchunks)

@@ -39,6 +39,7 @@ class LoweredPlan:
     nchunks: int
     max_message: int
     max_connections: int
+    steps: int
     waits_for_all: bool
     instructions: list[tuple[int, ...]] = field(default_factory=list)
     operands: list[tuple[int, int, int]] = field(default_factory=list)  # peer or -1, refs, wide
@@ -60,6 +61,7 @@ class LoweredPlan:
             "nchunks": self.nchunks,
             "max_message": self.max_message,
             "max_connections": self.max_connections,
+            "steps": self.steps,
             "waits_for_all": self.waits_for_all,
             "instructions": table(self.instructions, 8),
             "operands": table(self.operands, 3),

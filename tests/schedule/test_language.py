@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pycollectives.algorithms.binomial import binomial_reduce
+from pycollectives.algorithms.binomial import binomial_broadcast, binomial_reduce
 from pycollectives.algorithms.ring import ring, ring_all_gather
-from pycollectives.errors import InvalidArgumentError, ScheduleError
-from pycollectives.schedule import ALGORITHMS, NULL, Algorithm, Operation, Program, algorithm, find
+from pycollectives.errors import InvalidArgumentError, ScheduleError, UnsupportedError
+from pycollectives.schedule import (
+    ALGORITHMS,
+    NULL,
+    Algorithm,
+    Operation,
+    Program,
+    Restriction,
+    algorithm,
+    find,
+)
 from pycollectives.schedule.program import Loop, Op
 from pycollectives.schedule.values import Deferred, Maybe, Symbol, columns, resolve, rows, select
 from pycollectives.schedule.verifier import verified
@@ -105,6 +114,10 @@ def test_operations_with_null_peers_vanish() -> None:
         (lambda p: p.chunk(-1), [[(2,)]] * 3),
         (lambda p: p.chunk(p.rank, 2), [[(0, 1)], [(1, 2)], [(2, 0)]]),
         (lambda p: p.chunk(0, p.rank), [[], [(0,)], [(0, 1)]]),
+        (lambda p: p.chunk(2, 2, step=2), [[(2, 1)]] * 3),
+        (lambda p: p.chunk(p.rank, 3, step=-1), [[(0, 2, 1)], [(1, 0, 2)], [(2, 1, 0)]]),
+        (lambda p: p.chunk(0, 1, step=p.rank), [[(0,)]] * 3),
+        (lambda p: p.chunk(0, 2, step=p.select(p.rank > 0, p.rank)), [[], [(0, 1)], [(0, 2)]]),
         (lambda p: p.blocks(p.rank, 1, 2), [[(0, 2)], [(1,)], [(2,)]]),
         (lambda p: p.blocks(0, 2, 3), [[(0, 1)]] * 3),
         (lambda p: p.blocks(2, 2, 3), [[(2,)]] * 3),
@@ -137,9 +150,43 @@ def test_scratch_knows_the_chunk_it_is_like() -> None:
     assert [mine[0].into.contents for mine in plain.operations().values() if mine[0].into] == [(1,)] * 3
 
 
+def test_spaces_of_chunk_sets() -> None:
+    def author(p: Program) -> None:
+        p.copy(p.input(p.rank, 2), into=p.scratch(0, 2, like=p.rank))
+        p.send(p.blocks(1, 1, 2, space="scratch"), to=(p.rank + 1) % p.size)
+        p.copy(p.scratch(0, 3), into=p.output(p.rank, 3, step=-1))
+
+    assert operations(author, 3)[1] == [
+        "copy input chunks [1, 2] into scratch chunks [0, 1]",
+        "send scratch chunk 1 to 2",
+        "copy scratch chunks [0, 1, 2] into output chunks [1, 0, 2]",
+    ]
+
+
+def test_chunks_that_do_not_exist_vanish_with_their_peer() -> None:
+    """A count may be nonsense where there is nobody to talk to."""
+    left_over: Author = lambda p: p.send(p.chunk(p.rank, 2 - p.rank), to=p.select(p.rank < 2, 3))  # noqa: E731
+    assert operations(left_over, 4) == {
+        0: ["send chunks [0, 1] to 3"],
+        1: ["send chunk 1 to 3"],
+        2: [],
+        3: [],
+    }
+
+
+def test_algorithms_that_agree_on_the_number_of_chunks_can_follow_each_other() -> None:
+    def author(p: Program) -> None:
+        binomial_reduce(p)
+        p.chunks(1)
+        binomial_broadcast(p)
+
+    assert verified(Algorithm("all_reduce", "test", author), 5).steps == 6
+
+
 @pytest.mark.parametrize(
     ("author", "text"),
     [
+        (lambda p: p.grid(2, 2), "a grid of 2 x 2 does not have 3 ranks"),
         (lambda p: p.send(p.chunk(p.others()), to=p.peers(0)), "chunks for 2 peers in an operation with 1"),
         (lambda p: p.send(p.chunk(0, -1), to=0), "a set of -1 chunks"),
         (lambda p: p.chunks(0), "cannot be cut into 0 chunks"),
@@ -202,6 +249,18 @@ def rows_of(p: Program) -> Any:
 )  # fmt: skip
 def test_views(author: Author, size: int, expected: set[tuple[int, int]]) -> None:
     assert links(author, size) == expected
+
+
+def test_grid() -> None:
+    assert links(lambda p: pass_right(p.grid(2, 3)[0]), 6) == {(0, 1), (1, 2), (3, 4), (4, 5)}
+    assert links(lambda p: pass_right(p.grid(2, 3)[1]), 6) == {(0, 3), (1, 4), (2, 5)}
+    inner = {(4, 3), (3, 2), (1, 0), (0, 5)}
+    assert links(lambda p: pass_right(p.view([4, 3, 2, 1, 0, 5]).grid(2, 3)[0]), 6) == inner
+    everyone = Algorithm(
+        "all_reduce", "t", lambda p: p.grid(2, 3)[0].send(p.chunk(0), to=p.grid(2, 3)[0].others())
+    )
+    assert [op.peers for op in everyone.schedule(6).operations()[4]] == [(3, 5)]
+    assert rows(Program(6, np.arange(6), root=4).grid(2, 3)[0].root, 6) == [[None]] * 3 + [[1]] * 3
 
 
 def test_ranks_outside_a_view_do_nothing() -> None:
@@ -359,6 +418,38 @@ def test_register_one_of_your_own() -> None:
         assert ring.builtin
     finally:
         del ALGORITHMS["all_gather", "mine"]
+
+
+def test_an_algorithm_with_a_restriction() -> None:
+    even = Restriction("an even number of ranks", lambda size: size % 2 == 0)
+    mine = Algorithm("all_gather", "mine", ring_all_gather.author, restriction=even)
+    assert mine.obstacle(4) == ""
+    assert mine.obstacle(5) == "it needs an even number of ranks, not 5"
+    with pytest.raises(
+        UnsupportedError, match=r"all_gather by 'mine': it needs an even number of ranks, not 5"
+    ):
+        mine.schedule(5)
+
+
+def test_an_algorithm_with_a_parameter() -> None:
+    torus = find("all_reduce", "torus(2x4)")
+    assert (torus.name, torus.argument) == ("torus(2x4)", (2, 4))
+    assert torus == find("all_reduce", "torus(2x4)")
+    assert torus != find("all_reduce", "torus")
+    assert torus.obstacle(8) == ""
+    assert torus.schedule(8).algorithm == "torus(2x4)"
+    text = r"that does not fit 6 ranks; these do: torus\(1x6\), torus\(2x3\), torus\(3x2\), torus\(6x1\)"
+    with pytest.raises(InvalidArgumentError, match=text):
+        torus.obstacle(6)
+    with pytest.raises(InvalidArgumentError, match=text):
+        torus.schedule(6)
+    for wrong in ("torus(2)", "torus(2x)", "torus()", "torus(2x2x2)", "torus(0x4)", "torus(axb)"):
+        with pytest.raises(InvalidArgumentError, match=r"expected torus\(ROWSxCOLUMNS\), in numbers"):
+            find("all_reduce", wrong)
+    with pytest.raises(InvalidArgumentError, match="all_reduce by 'ring' takes no parameter: '2x4'"):
+        find("all_reduce", "ring(2x4)")
+    with pytest.raises(InvalidArgumentError, match="no algorithm 'torsu'; did you mean 'torus'"):
+        find("all_reduce", "torsu(2x4)")
 
 
 def test_operations_read_well() -> None:
