@@ -27,7 +27,8 @@ from .object_messages import ObjectMessages
 from .objects import Objects
 from .ops import OpLike
 from .regions import Regions
-from .schedule import COLLECTIVES, Algorithm, names
+from .cost import Description, describe
+from .schedule import COLLECTIVES, Algorithm, find, names
 from .schedule.registry import suggest
 from .user_op import UserOp
 from .work import PersistentCall, Work, forget_finished, persistent
@@ -288,9 +289,10 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
 
     # -- explanations ------------------------------------------------------------------------------------------
 
-    def algorithms(self, verb: str) -> list[str]:
-        """The names of the algorithms of a verb."""
-        return names(self._verb(verb))
+    def algorithms(self, verb: str) -> list[Description]:
+        """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
+        restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
+        return [describe(find(verb, name), self.size) for name in names(self._verb(verb))]
 
     def explain(
         self, verb: str, *, nbytes: int, algorithm: str | None = None, root: int = 0, deterministic: bool = False

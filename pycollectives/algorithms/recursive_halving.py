@@ -5,7 +5,7 @@ r"""Recursive halving: exchange one half of the blocks with a far rank, then a q
     step 2   0 <-> 1   2 <-> 3   4 <-> 5   6 <-> 7        0 keeps block 0
 
 cost     log2 P alpha + (P-1)/P n (beta + gamma)
-         P not a power of two (folding.py): (floor(log2 P) + 2) alpha + at most 2 n beta + (2P-1)/P n gamma
+         P not a power of two (folding.py): (floor(log2 P) + 2) alpha + about 2 n (beta + gamma)
 source   Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005
 """
 
@@ -15,7 +15,7 @@ from ..schedule import Program, algorithm, log2_ceil
 from .folding import fold
 
 
-@algorithm("reduce_scatter", cost="log₂P α + (P-1)/P n (β + γ); P ≠ 2^k: ⌊log₂P⌋ + 2 steps, 2 n (β + γ)")
+@algorithm("reduce_scatter", cost="log₂P α + (P-1)/P n (β + γ); P ≠ 2^k: ⌊log₂P⌋ + 2 steps, ≈ 2 n (β + γ)")
 def recursive_halving(p: Program) -> None:
     """Everyone keeps the half with its own block."""
     f = fold(p)

@@ -101,7 +101,7 @@ def parts(verb: str, xs: list[Array], size: int, rank: int) -> list[Array] | Non
 def algorithms(comm: Any, verb: str, x: Array, op: Any, **options: Any) -> list[str]:
     """Those that accept the call; the others must refuse it by name."""
     found = []
-    for name in comm.algorithms(verb):
+    for name in [known.name for known in comm.algorithms(verb)]:
         try:
             comm.plan(verb, x, op, algorithm=name, **options)
             found.append(name)
@@ -222,7 +222,7 @@ def test_large_arrays() -> None:
             assert np.array_equal(comm.all_reduce(x, MATRIX, algorithm=name, out=x), want)
         y = np.random.default_rng(comm.rank).integers(-2, 3, 1_000_003)
         want = functools.reduce(joined, comm.all_gather(y))
-        for name in comm.algorithms("all_reduce"):
+        for name in [known.name for known in comm.algorithms("all_reduce")]:
             assert np.array_equal(comm.all_reduce(y, JOINED, algorithm=name), want)
 
     threads(3, check)

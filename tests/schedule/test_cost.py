@@ -1,0 +1,179 @@
+"""Footprints, read for all ranks at once, against counting one by one; descriptions of algorithms."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+import pycollectives.algorithms  # noqa: F401
+from pycollectives.cost import Footprint, Machine, describe, footprint, predict
+from pycollectives.errors import InvalidArgumentError, ScheduleError, UnsupportedError
+from pycollectives.schedule import ALGORITHMS, COLLECTIVES, Algorithm, Operation, Program, find
+
+BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.values() if a.builtin]
+
+
+def rounds(programs: list[deque[Operation]]) -> int:
+    """The time of one channel where a message takes 1: ranks advance one by one as messages come."""
+    size = len(programs)
+    start, now, done, step = [0] * size, [0] * size, [0] * size, [0] * size
+    queues: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    moved = True
+    while moved:
+        moved = False
+        for rank, program in enumerate(programs):
+            while program:
+                op = program[0]
+                if op.kind in ("recv", "reduce") and not all(queues[q, rank] for q in op.peers):
+                    break
+                program.popleft()
+                moved = True
+                if op.step != step[rank]:
+                    start[rank] = now[rank] = done[rank] = max(now[rank], done[rank])
+                    step[rank] = op.step
+                if op.kind == "send":
+                    for peer in op.peers:
+                        queues[rank, peer].append(now[rank])
+                    done[rank] = max(done[rank], now[rank] + 1)
+                elif op.into is None:
+                    sent = max(queues[q, rank].popleft() for q in op.peers)
+                    now[rank] = max(now[rank], max(sent, start[rank]) + 1)
+                    done[rank] = max(done[rank], now[rank])
+    assert not any(programs)
+    return max(*now, *done, 0)
+
+
+def counted(algorithm: Algorithm, size: int, root: int) -> Footprint:
+    schedule = algorithm.schedule(size, root=root)
+    operations = schedule.operations()
+
+    def most(kinds: str, count: Callable[[Operation], int]) -> int:
+        return max(sum(count(op) for op in mine if op.kind in kinds.split()) for mine in operations.values())
+
+    def chunks(op: Operation) -> int:
+        return sum(len(part.index) for _, part in op.parts)
+
+    share = Fraction(1, schedule.nchunks * schedule.channels)
+    channels = range(schedule.channels)
+    return Footprint(
+        steps=max(
+            rounds(
+                [deque(o for o in mine if o.channel == c and o.into is None) for mine in operations.values()]
+            )
+            for c in channels
+        ),
+        messages=most("recv reduce", lambda op: len(op.parts)),
+        sent=most("send", chunks) * share,
+        received=most("recv reduce", chunks) * share,
+        reduced=most("reduce combine", chunks) * share,
+    )
+
+
+@pytest.mark.parametrize("algorithm", BUILTIN)
+def test_footprint_against_counting(algorithm: Algorithm) -> None:
+    for size in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13):
+        if not algorithm.obstacle(size):
+            for root in {0, size // 2, size - 1} if COLLECTIVES[algorithm.collective].rooted else {0}:
+                assert footprint(algorithm, size, root) == counted(algorithm, size, root), (size, root)
+    with pytest.raises(UnsupportedError if algorithm.restriction else AssertionError):
+        footprint(algorithm, 13)
+        raise AssertionError
+
+
+def odd_one(p: Program) -> None:
+    """Messages in flight over several steps, sets of every kind, a step that is asked for its number."""
+    p.chunks(8)
+    right, left = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    p.send(p.blocks(p.rank % 3, 2, 3), to=right)
+    p.step()
+    p.send(p.indices(p.peers(0, p.select(p.rank % 2 == 0, 3))), to=left)
+    for step in p.steps(2):
+        p.send(p.chunk(0, int(step) + 1), to=p.peers(p.select(p.rank > 1, right), left))
+    p.recv(p.blocks(left % 3, 2, 3), source=left)
+    p.recv(p.indices(p.peers(0, p.select(right % 2 == 0, 3))), source=right)
+    for step in p.steps(2):
+        p.recv(p.chunk(0, step + 1), source=p.peers(right, p.select(left > 1, left)))
+        p.combine(p.scratch(0), into=p.chunk(0), when=p.rank == step)
+
+
+def receive_first(p: Program) -> None:
+    for step in p.steps(p.size - 1):
+        p.recv(p.chunk((p.rank - step - 1) % p.size), source=(p.rank - 1) % p.size)
+        p.send(p.chunk((p.rank - step) % p.size), to=(p.rank + 1) % p.size)
+
+
+def crossing(p: Program) -> None:
+    """In between as many messages are received as were sent, but others."""
+    p.chunks(1)
+    p.send(p.chunk(0), to=p.select(p.rank == 0, 1))
+    p.step()
+    p.recv(p.chunk(0), source=p.select(p.rank == 3, 2))
+    p.recv(p.chunk(0), source=p.select(p.rank == 1, 0))
+    p.send(p.chunk(0), to=p.select(p.rank == 2, 3))
+
+
+@pytest.mark.parametrize("author", [odd_one, crossing])
+def test_schedules_of_other_kinds(author: Callable[[Program], None]) -> None:
+    mine = Algorithm("all_reduce", "mine", author)
+    assert footprint(mine, 4) == counted(mine, 4, 0)
+
+
+def test_a_deadlock_in_program_order_ends() -> None:
+    assert footprint(Algorithm("all_gather", "mine", receive_first), 4).received == Fraction(3, 4)
+
+
+def test_unreadable_schedules() -> None:
+    with pytest.raises(ScheduleError, match="all_reduce by 'mine': "):
+        footprint(Algorithm("all_reduce", "mine", lambda p: p.recv(p.chunk(0), source=p.rank + 1)), 4)
+
+
+def test_large_worlds_are_quick() -> None:
+    begin = time.process_time()
+    assert footprint(find("all_reduce", "halving_doubling"), 65536).steps == 32
+    assert footprint(find("all_reduce", "torus(64x64)"), 4096).steps == 4 * 63
+    assert footprint(find("all_reduce", "double_binary_tree"), 65536).steps == 32
+    assert footprint(find("all_reduce", "ring"), 4096).steps == 2 * 4095
+    assert time.process_time() - begin < 20  # about 2 on an idle core
+
+
+def test_predicted_time() -> None:
+    machine = Machine(alpha=1.0, turn=1.0, beta=1.0, gamma=1.0, cores=64)
+    ring, double = find("all_reduce", "ring"), find("all_reduce", "recursive_doubling")
+    assert predict(ring, 16, 0, machine) > predict(double, 16, 0, machine)
+    assert predict(ring, 16, 1000, machine) < predict(double, 16, 1000, machine)
+
+
+def test_descriptions() -> None:
+    ring = describe(find("all_reduce", "ring"), 8)
+    assert (ring.name, ring.steps, ring.sent, ring.rank_order, ring.left_fold) == (
+        "ring",
+        14,
+        Fraction(7, 4),
+        False,
+        False,
+    )
+    assert ring.cost == "2(P-1) α + 2(P-1)/P n β + (P-1)/P n γ"
+    assert (ring.restrictions, ring.obstacle) == ((), "")
+    assert str(ring) == f"ring: {ring.cost}; 14 steps; sends 7/4 n and receives 7/4 n per rank at most"
+    chain = describe(find("reduce", "chain"), 8, root=3)
+    assert (chain.rank_order, chain.left_fold, chain.steps) == (True, True, 8)
+    exchange = find("all_gather", "neighbor_exchange")
+    assert describe(exchange, 6).restrictions == ("needs an even number of ranks",)
+    refused = describe(exchange, 5)
+    assert (refused.steps, refused.sent, refused.obstacle) == (
+        None,
+        None,
+        "it needs an even number of ranks, not 5",
+    )
+    assert str(refused) == "neighbor_exchange: P/2 α + (P-1)/P n β; it needs an even number of ranks, not 5"
+    torus = describe(find("all_reduce", "torus(2x4)"), 8)
+    assert (torus.name, torus.steps, torus.restrictions) == ("torus(2x4)", 8, ("takes ROWSxCOLUMNS",))
+    with pytest.raises(InvalidArgumentError, match="does not fit 9 ranks"):
+        describe(find("all_reduce", "torus(2x4)"), 9)
+    assert describe(find("all_to_all", "bruck"), 5).restrictions == ("needs blocks of one size",)
+    assert describe(find("all_to_all", "bruck"), 5).rank_order is None
+    assert describe(find("all_reduce", "ring"), 100).rank_order is None
