@@ -35,10 +35,12 @@ void Communicator::close() {
   }
   queued_.notify_all();
   group_.depart();
-  if (progress_.joinable()) {
-    group_.poison(ErrorKind::aborted);  // a pending asynchronous call cannot be completed any more
-    progress_.join();
+  {
+    // A call that has not ended cannot be completed any more. One that has is complete for the others too.
+    std::unique_lock idle(busy_, std::try_to_lock);
+    if (!idle.owns_lock() || pending_.load(std::memory_order_acquire)) group_.poison(ErrorKind::aborted);
   }
+  if (progress_.joinable()) progress_.join();
   closed_ = true;
   while (auto job = take()) {
     job->error = Error(ErrorKind::aborted, "the communicator was closed before this call ran");
