@@ -47,25 +47,46 @@ def measure(comm: pc.Communicator, nbytes: int, rounds: int) -> tuple[float, flo
             (executed, by_hand)[which].append(float(comm.all_reduce(took, "max")[0]))
     ratios = [a / b for a, b in zip(executed, by_hand, strict=True)]
     quartiles = statistics.quantiles(ratios, n=4)
-    return statistics.median(executed), statistics.median(by_hand), statistics.median(ratios), quartiles[2] - quartiles[0]
+    return (
+        statistics.median(executed),
+        statistics.median(by_hand),
+        statistics.median(ratios),
+        quartiles[2] - quartiles[0],
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     comm = pc.init()
     rows = []
     if comm.rank == 0:
-        print(f"{comm.size} ranks\n{'bytes':>10} {'executed us':>12} {'by hand us':>12} {'ratio':>7} {'spread':>7}  gate")
+        print(
+            f"{comm.size} ranks\n{'bytes':>10} {'executed us':>12} {'by hand us':>12} {'ratio':>7} {'spread':>7}  gate"
+        )
     for nbytes in SIZES:
         executed, by_hand, ratio, spread = measure(comm, nbytes, options.rounds)
         limit = 1.15 if nbytes < 65536 else 1.05
-        rows.append({"bytes": nbytes, "executed_us": executed, "by_hand_us": by_hand, "ratio": ratio, "spread": spread, "limit": limit})
+        rows.append(
+            {
+                "bytes": nbytes,
+                "executed_us": executed,
+                "by_hand_us": by_hand,
+                "ratio": ratio,
+                "spread": spread,
+                "limit": limit,
+            }
+        )
         if comm.rank == 0:
             verdict = "met" if ratio <= limit else "MISSED"
-            print(f"{nbytes:>10} {executed:>12.2f} {by_hand:>12.2f} {ratio:>7.3f} {spread:>7.3f}  {limit} {verdict}", flush=True)
+            print(
+                f"{nbytes:>10} {executed:>12.2f} {by_hand:>12.2f} {ratio:>7.3f} {spread:>7.3f}  {limit} {verdict}",
+                flush=True,
+            )
     if comm.rank == 0 and options.json:
         with open(options.json, "w") as file:
             json.dump({"ranks": comm.size, "rows": rows}, file, indent=1)

@@ -54,12 +54,23 @@ def resolve(
         ops.check(operator, reducible(x.dtype))
     form = _Form(comm, contract, x, root, out, absent)
     buffers, count, blocks = form.uneven(counts) if uneven else (*form.even(), None)
-    return Arguments(Kind(contract.name, x.dtype, count, operator, root, named, deterministic, blocks), buffers, x)
+    return Arguments(
+        Kind(contract.name, x.dtype, count, operator, root, named, deterministic, blocks), buffers, x
+    )
 
 
 class _Form:
-    def __init__(self, comm: Communicator, contract: Collective, x: Array, root: int, out: Any, absent: bool) -> None:
-        self.comm, self.contract, self.x, self.root, self.out, self.absent = comm, contract, x, root, out, absent
+    def __init__(
+        self, comm: Communicator, contract: Collective, x: Array, root: int, out: Any, absent: bool
+    ) -> None:
+        self.comm, self.contract, self.x, self.root, self.out, self.absent = (
+            comm,
+            contract,
+            x,
+            root,
+            out,
+            absent,
+        )
         self.size, self.rank, self.verb = comm.size, comm.rank, contract.name
         self.at_root = comm.rank == root
 
@@ -80,7 +91,9 @@ class _Form:
         if self.verb in ("reduce_scatter", "scatter"):
             if self.absent:
                 return prepare(x, out, out.shape), out.size * self.size
-            return prepare(x, out, self._block_shape(), any_shape=True, shift=-self.rank * (x.nbytes // self.size)), x.size
+            return prepare(
+                x, out, self._block_shape(), any_shape=True, shift=-self.rank * (x.nbytes // self.size)
+            ), x.size
         if self.verb == "all_to_all":
             self._block_shape()
             return self._apart(x.shape), x.size
@@ -125,19 +138,27 @@ class _Form:
         before = sum(blocks[: self.rank]) * x.itemsize
         if self.contract.input == "block":
             if x.shape[0] != rows[self.rank]:
-                raise InvalidArgumentError(f"counts[{self.rank}] is {rows[self.rank]}, but x has {x.shape[0]} rows here")
+                raise InvalidArgumentError(
+                    f"counts[{self.rank}] is {rows[self.rank]}, but x has {x.shape[0]} rows here"
+                )
             shape = (sum(rows), *row) if self.contract.output == "all" or self.at_root else None
             return prepare(x, self.out, shape, shift=before), sum(blocks), blocks
         holds = self.contract.input == "all" or self.at_root
         if holds and x.shape[0] != sum(rows):
-            raise InvalidArgumentError(f"the counts {list(rows)} add up to {sum(rows)}, but x has {x.shape[0]} rows")
+            raise InvalidArgumentError(
+                f"the counts {list(rows)} add up to {sum(rows)}, but x has {x.shape[0]} rows"
+            )
         return prepare(x, self.out, (rows[self.rank], *row), shift=-before), sum(blocks), blocks
 
-    def _all_to_allv(self, counts: Any, row: tuple[int, ...], width: int) -> tuple[Buffers, int, tuple[Any, ...]]:
+    def _all_to_allv(
+        self, counts: Any, row: tuple[int, ...], width: int
+    ) -> tuple[Buffers, int, tuple[Any, ...]]:
         sent, taken = counts if isinstance(counts, tuple) and len(counts) == 2 else (counts, None)
         sent = self._checked(sent, "send_counts")
         if sum(sent) != self.x.shape[0]:
-            raise InvalidArgumentError(f"send_counts {list(sent)} add up to {sum(sent)}, but x has {self.x.shape[0]} rows")
+            raise InvalidArgumentError(
+                f"send_counts {list(sent)} add up to {sum(sent)}, but x has {self.x.shape[0]} rows"
+            )
         told = [-1] * self.size if taken is None else list(self._checked(taken, "recv_counts"))
         everyone = self._exchange([*sent, *told])
         matrix, claims = everyone[:, : self.size], everyone[:, self.size :].T
@@ -175,7 +196,11 @@ class _Form:
         try:
             rows = tuple(int(n.__index__()) for n in counts)
         except (TypeError, AttributeError):
-            raise InvalidArgumentError(f"{what} is {counts!r}; it must be {self.size} whole numbers") from None
+            raise InvalidArgumentError(
+                f"{what} is {counts!r}; it must be {self.size} whole numbers"
+            ) from None
         if len(rows) != self.size or any(n < 0 for n in rows):
-            raise InvalidArgumentError(f"{what} is {list(rows)}; it must be {self.size} numbers, none negative")
+            raise InvalidArgumentError(
+                f"{what} is {list(rows)}; it must be {self.size} numbers, none negative"
+            )
         return rows

@@ -41,7 +41,9 @@ def as_input(x: Any, what: str = "x") -> Array:
             raise InvalidArgumentError(f"{what} is not an array: {error}") from error
     dtype = array.dtype
     if dtype.hasobject:
-        raise InvalidArgumentError(f"{what} has dtype {dtype}, which holds Python objects; only plain data can be moved")
+        raise InvalidArgumentError(
+            f"{what} has dtype {dtype}, which holds Python objects; only plain data can be moved"
+        )
     if not dtype.isnative:
         raise InvalidArgumentError(
             f"{what} has dtype {dtype.str}, which is not in this machine's byte order; "
@@ -64,13 +66,17 @@ def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_
         raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}")
     count = math.prod(shape)
     if out.size != count:
-        raise InvalidArgumentError(f"out has {out.size} elements (shape {out.shape}), the result has {count} (shape {shape})")
+        raise InvalidArgumentError(
+            f"out has {out.size} elements (shape {out.shape}), the result has {count} (shape {shape})"
+        )
     if not any_shape and out.shape != shape:
         raise InvalidArgumentError(f"out has shape {out.shape}, the result has {shape}")
     if not out.flags.writeable:
         raise InvalidArgumentError("out is read-only")
     if out.size > 1 and any(stride == 0 and n > 1 for stride, n in zip(out.strides, out.shape, strict=True)):
-        raise InvalidArgumentError("out repeats elements (a stride is 0); every element needs memory of its own")
+        raise InvalidArgumentError(
+            "out repeats elements (a stride is 0); every element needs memory of its own"
+        )
     return out
 
 
@@ -79,7 +85,7 @@ def check_overlap(x: Array, out: Array, shift: int) -> None:
     the output (or, negative, into the input)."""
     if x.size == 0 or out.size == 0 or not np.may_share_memory(x, out):
         return
-    same_layout = x.flags.c_contiguous and out.flags.c_contiguous or x.strides == out.strides
+    same_layout = (x.flags.c_contiguous and out.flags.c_contiguous) or x.strides == out.strides
     if same_layout and address(x) == address(out) + shift:
         return
     try:
@@ -92,7 +98,9 @@ def check_overlap(x: Array, out: Array, shift: int) -> None:
         )
 
 
-def prepare(x: Array, out: Any, shape: tuple[int, ...] | None, *, any_shape: bool = False, shift: int = 0) -> Buffers:
+def prepare(
+    x: Array, out: Any, shape: tuple[int, ...] | None, *, any_shape: bool = False, shift: int = 0
+) -> Buffers:
     """Contiguous buffers for a call. `shape` is the result's, None where this rank has none."""
     source = x if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(x.shape)
     if shape is None:

@@ -1,6 +1,6 @@
 """From the arguments of a call to the native call: decided once per kind of call, kept, and found again.
 
-    Kind (verb, dtype, count, operator, root, ...) -> dispatch.choose -> schedule.lower -> _core.Plan -> _core.Prepared
+Kind (verb, dtype, count, operator, root, ...) -> dispatch.choose -> schedule.lower -> _core.Plan -> _core.Prepared
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Calls:
             self.settings.machine,
             named=kind.named,
             root=max(kind.root, 0),
-            wanted=dispatch.needs(kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None),
+            wanted=dispatch.needs(
+                kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None
+            ),
         )
 
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:
@@ -117,7 +119,9 @@ class Calls:
         return _core.Prepared(
             plan=plan,
             dtype=number,
-            op=0 if operator is None else _KERNEL.get(operator.kernel, 0),  # a user's operator only needs what copies
+            op=0
+            if operator is None
+            else _KERNEL.get(operator.kernel, 0),  # a user's operator only needs what copies
             epilogue=0 if operator is None else operator.epilogue,
             factor=1.0 if operator is None else operator.factor,
             wide=wide,

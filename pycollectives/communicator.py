@@ -1,6 +1,6 @@
 """The public communicator: checks a call, finds its kind, and hands it to the native core.
 
-    call -> arrays.prepare -> calls.Kind -> (once per kind: choose, lower, prepare) -> native run
+call -> arrays.prepare -> calls.Kind -> (once per kind: choose, lower, prepare) -> native run
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .arguments import Arguments, resolve
 from .arrays import Array, address
 from .bootstrap.rendezvous import Rendezvous
 from .calls import Calls, Kind
+from .cost import Description, describe
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
 from .group import Grouping, current
 from .neighbors import Neighbors
@@ -27,7 +28,6 @@ from .object_messages import ObjectMessages
 from .objects import Objects
 from .ops import OpLike
 from .regions import Regions
-from .cost import Description, describe
 from .schedule import COLLECTIVES, Algorithm, find, names
 from .schedule.registry import suggest
 from .user_op import UserOp
@@ -60,7 +60,11 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         return made
 
     def __init__(
-        self, rendezvous: Rendezvous, name: str = "world", ranks: Sequence[int] | None = None, regions: Regions | None = None
+        self,
+        rendezvous: Rendezvous,
+        name: str = "world",
+        ranks: Sequence[int] | None = None,
+        regions: Regions | None = None,
     ) -> None:
         self.timeout = 600.0
         self._core: Any = None
@@ -95,7 +99,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
     # -- the group ---------------------------------------------------------------------------------------------
 
     def _exchange(self, what: str, payload: bytes, fds: Sequence[int] = ()) -> list[tuple[bytes, list[int]]]:
-        return self._rendezvous.exchange(f"{self.name}/{what}", self.rank, self.size, payload, fds, self.timeout)
+        return self._rendezvous.exchange(
+            f"{self.name}/{what}", self.rank, self.size, payload, fds, self.timeout
+        )
 
     def _agree(self) -> settings.Settings:
         """Rank 0's settings."""
@@ -108,7 +114,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         if self._core is None:
             raise AbortedError("the communicator is closed", rank=self.rank)
         if self._pid != os.getpid():
-            raise BootstrapError("this communicator was made before a fork; the child process cannot use it: call pc.init() there")
+            raise BootstrapError(
+                "this communicator was made before a fork; the child process cannot use it: call pc.init() there"
+            )
         return self._core
 
     @property
@@ -132,7 +140,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         members = [r for r in range(self.size) if everyone[r, 0] and everyone[r, 1] == color]
         members.sort(key=lambda r: (everyone[r, 2], r))
         ranks = [self.world_ranks[r] for r in members]
-        return Communicator(self._rendezvous, f"{self.name}/{self._splits}.{int(color)}", ranks, self._regions)
+        return Communicator(
+            self._rendezvous, f"{self.name}/{self._splits}.{int(color)}", ranks, self._regions
+        )
 
     def close(self) -> None:
         """Leave. Never waits for peers; those that still need this rank get PeerError. Idempotent."""
@@ -160,7 +170,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Communicator {self.name!r} rank {self.rank} of {self.size}{' closed' if self.closed else ''}>"
+        return (
+            f"<Communicator {self.name!r} rank {self.rank} of {self.size}{' closed' if self.closed else ''}>"
+        )
 
     # -- one call ----------------------------------------------------------------------------------------------
 
@@ -187,7 +199,14 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         limit = self.timeout if timeout is None else timeout
         prepared = self._calls.find(arguments.kind)
-        return persistent(core, prepared, arguments.x, arguments.buffers, limit, f"{verb}({arguments.kind.dtype}[{arguments.kind.count}])")
+        return persistent(
+            core,
+            prepared,
+            arguments.x,
+            arguments.buffers,
+            limit,
+            f"{verb}({arguments.kind.dtype}[{arguments.kind.count}])",
+        )
 
     def _call(
         self,
@@ -205,7 +224,14 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
     ) -> Any:
         core = self._native()
         if (group := current(self)) is not None:
-            options = {"op": op, "root": root, "counts": counts, "out": out, "algorithm": algorithm, "deterministic": deterministic}
+            options = {
+                "op": op,
+                "root": root,
+                "counts": counts,
+                "out": out,
+                "algorithm": algorithm,
+                "deterministic": deterministic,
+            }
             return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         prepared = self._calls.find(arguments.kind)
@@ -213,13 +239,25 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
         if async_op:
             return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
-        if arguments.kind.named is None and not deterministic and (verb == "barrier" or type(x) is np.ndarray):
+        if (
+            arguments.kind.named is None
+            and not deterministic
+            and (verb == "barrier" or type(x) is np.ndarray)
+        ):
             self._remember_call(verb, x, op, root, prepared)
         core.run(prepared, source, target, limit)
         return buffers.finish()
 
     def _resolve(
-        self, verb: str, x: Any, op: Any, root: Any, counts: Any, out: Any, algorithm: str | None, deterministic: bool
+        self,
+        verb: str,
+        x: Any,
+        op: Any,
+        root: Any,
+        counts: Any,
+        out: Any,
+        algorithm: str | None,
+        deterministic: bool,
     ) -> Arguments:
         """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
         uneven = verb in UNEVEN
@@ -227,9 +265,22 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         named, _ = self._named(contract.name, algorithm)
         operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
         place = self._root(root) if contract.rooted else -1
-        return resolve(self, contract, x, operator, place, counts if uneven else None, out, named, deterministic, uneven=uneven)
+        return resolve(
+            self,
+            contract,
+            x,
+            operator,
+            place,
+            counts if uneven else None,
+            out,
+            named,
+            deterministic,
+            uneven=uneven,
+        )
 
-    def _trace(self, one: Algorithm, vector: Array, count: int, operator: Any, root: int) -> list[tuple[int, bytes]]:
+    def _trace(
+        self, one: Algorithm, vector: Array, count: int, operator: Any, root: int
+    ) -> list[tuple[int, bytes]]:
         """Runs `one` on the working vector, one instruction per operation: the step of each, and the vector after it."""
         kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
         prepared = self._calls.make(one, kind, fuse=False)
@@ -261,7 +312,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         except TypeError:
             raise InvalidArgumentError(f"root is {root!r}, not an integer") from None
         if not 0 <= index < self.size:
-            raise InvalidArgumentError(f"root {index} is not in 0..{self.size - 1}, the ranks of this communicator")
+            raise InvalidArgumentError(
+                f"root {index} is not in 0..{self.size - 1}, the ranks of this communicator"
+            )
         return int(index)
 
     def _named(self, verb: str, algorithm: str | None) -> tuple[str | None, str]:
@@ -295,7 +348,13 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         return [describe(find(verb, name), self.size) for name in names(self._verb(verb))]
 
     def explain(
-        self, verb: str, *, nbytes: int, algorithm: str | None = None, root: int = 0, deterministic: bool = False
+        self,
+        verb: str,
+        *,
+        nbytes: int,
+        algorithm: str | None = None,
+        root: int = 0,
+        deterministic: bool = False,
     ) -> dispatch.Explanation:
         """Which algorithm would run, every candidate with its predicted time, and why the others lost.
 

@@ -79,13 +79,17 @@ def resolve(op: OpLike, size: int) -> Operator:
     if isinstance(op, np.ufunc):
         if op not in _UFUNCS:
             known = ", ".join(f"numpy.{u.__name__}" for u in _UFUNCS)
-            raise InvalidArgumentError(f"numpy.{op.__name__} is not a reduction operator here; known: {known}")
+            raise InvalidArgumentError(
+                f"numpy.{op.__name__} is not a reduction operator here; known: {known}"
+            )
         op = _UFUNCS[op]
     name = op.value if isinstance(op, ReduceOp) else op
     if callable(name):
         raise InvalidArgumentError(f"a function becomes an operator by pc.op(function), once; got {op!r}")
     if name not in NAMES:
-        raise InvalidArgumentError(f"unknown operator {op!r}{suggest(str(name), NAMES)}; known: {', '.join(NAMES)}")
+        raise InvalidArgumentError(
+            f"unknown operator {op!r}{suggest(str(name), NAMES)}; known: {', '.join(NAMES)}"
+        )
     return Operator("avg", "sum", 1, float(size)) if name == "avg" else Operator(name, name)
 
 

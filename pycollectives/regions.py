@@ -89,7 +89,11 @@ class Regions:
         with self._lock:  # rank 0 gives it a number that no other array of the job has
             number = self._count * comm._rendezvous.size + comm._rendezvous.rank
             self._count += comm.rank == 0
-            same = {n: region for n, region in self._regions.items() if set(region.mappings) == set(comm.world_ranks)}
+            same = {
+                n: region
+                for n, region in self._regions.items()
+                if set(region.mappings) == set(comm.world_ranks)
+            }
             held = [n for n, region in same.items() if not region.dropped]
         offer = json.dumps([nbytes, problem, number, held]).encode()
         parts = comm._exchange(name, offer, [] if own is None else [own.fd])

@@ -56,7 +56,9 @@ def decide(size: int, *, nested: bool) -> Settings:
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
     if pool < 64 * 1024 or segment < 4096:
-        raise InvalidArgumentError("PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096")
+        raise InvalidArgumentError(
+            "PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096"
+        )
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
     return Settings(pool, segment, Machine(cores=cores()), environment(), fusion)
 

@@ -49,7 +49,16 @@ class Verbs(_core.Endpoint):
         `pc.scaled_sum(factor)` or `pc.op(function)`. `deterministic=True`: the left fold in rank order, the same bits for any
         size.
         """
-        return self._call("all_reduce", x, op=op, out=out, algorithm=algorithm, deterministic=deterministic, async_op=async_op, timeout=timeout)
+        return self._call(
+            "all_reduce",
+            x,
+            op=op,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     def reduce(
         self,
@@ -64,7 +73,17 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """Like `all_reduce`, but only `root` gets the result; the others get None and their `out` is not touched."""
-        return self._call("reduce", x, op=op, root=root, out=out, algorithm=algorithm, deterministic=deterministic, async_op=async_op, timeout=timeout)
+        return self._call(
+            "reduce",
+            x,
+            op=op,
+            root=root,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     @_fast(2)
     def reduce_scatter(
@@ -82,7 +101,16 @@ class Verbs(_core.Endpoint):
 
         `x`: shape (n, ...) with n a multiple of `size` (or any `out` of x.size / size elements); result (n / size, ...).
         """
-        return self._call("reduce_scatter", x, op=op, out=out, algorithm=algorithm, deterministic=deterministic, async_op=async_op, timeout=timeout)
+        return self._call(
+            "reduce_scatter",
+            x,
+            op=op,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     def reduce_scatterv(
         self,
@@ -97,7 +125,17 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """`reduce_scatter` with blocks of `counts[r]` rows; `x` has sum(counts) rows, the result counts[rank]."""
-        return self._call("reduce_scatterv", x, op=op, counts=counts, out=out, algorithm=algorithm, deterministic=deterministic, async_op=async_op, timeout=timeout)
+        return self._call(
+            "reduce_scatterv",
+            x,
+            op=op,
+            counts=counts,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     @_fast(1)
     def all_gather(
@@ -126,7 +164,9 @@ class Verbs(_core.Endpoint):
 
         `counts`: the rows of every rank, given on all ranks alike, or None: they are exchanged first.
         """
-        return self._call("all_gatherv", x, counts=counts, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "all_gatherv", x, counts=counts, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
 
     @_fast(0)
     def broadcast(
@@ -140,7 +180,9 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """`root`'s `x` on every rank. Elsewhere `x` only says shape and dtype; `out=x` receives in place."""
-        return self._call("broadcast", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "broadcast", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
 
     def gather(
         self,
@@ -153,7 +195,9 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """Every rank's `x` at `root`, in rank order: (size, *x.shape); the others get None."""
-        return self._call("gather", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "gather", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
 
     def gatherv(
         self,
@@ -167,7 +211,16 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """Every rank's rows one after the other at `root`; the others get None. `counts` as in `all_gatherv`."""
-        return self._call("gatherv", x, root=root, counts=counts, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "gatherv",
+            x,
+            root=root,
+            counts=counts,
+            out=out,
+            algorithm=algorithm,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     def scatter(
         self,
@@ -183,7 +236,9 @@ class Verbs(_core.Endpoint):
 
         Elsewhere than at `root`, `x` only says shape and dtype, or is None where `out` does.
         """
-        return self._call("scatter", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "scatter", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
 
     def scatterv(
         self,
@@ -200,7 +255,16 @@ class Verbs(_core.Endpoint):
 
         Elsewhere `x` says the dtype and the shape of a row, or is None where `out` does.
         """
-        return self._call("scatterv", x, root=root, counts=counts, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "scatterv",
+            x,
+            root=root,
+            counts=counts,
+            out=out,
+            algorithm=algorithm,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     def all_to_all(
         self,
@@ -240,7 +304,9 @@ class Verbs(_core.Endpoint):
         timeout: float | None = None,
     ) -> Any:
         """The reduction of ranks 0 to r - 1 on rank r (exclusive prefix). Rank 0 gets None, and its `out` is not touched."""
-        return self._call("exscan", x, op=op, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "exscan", x, op=op, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
 
     def all_to_allv(
         self,
@@ -268,6 +334,10 @@ class Verbs(_core.Endpoint):
         )
 
     @_fast(3)
-    def barrier(self, *, algorithm: str | None = None, async_op: bool = False, timeout: float | None = None) -> Any:
+    def barrier(
+        self, *, algorithm: str | None = None, async_op: bool = False, timeout: float | None = None
+    ) -> Any:
         """Return when all ranks have called it."""
-        return self._call("barrier", np.empty(0, np.uint8), algorithm=algorithm, async_op=async_op, timeout=timeout)
+        return self._call(
+            "barrier", np.empty(0, np.uint8), algorithm=algorithm, async_op=async_op, timeout=timeout
+        )

@@ -86,12 +86,16 @@ class StridedCall(PersistentCall):
         return self.buffers.finish()
 
 
-def persistent(core: Any, prepared: Any, x: Array, buffers: Buffers, timeout: float, text: str) -> PersistentCall:
+def persistent(
+    core: Any, prepared: Any, x: Array, buffers: Buffers, timeout: float, text: str
+) -> PersistentCall:
     """The persistent form of one prepared call on `buffers`, made from the caller's `x`."""
     contiguous = buffers.x is x and buffers.out is buffers.result
     kind = PersistentCall if contiguous else StridedCall
     target = 0 if buffers.out is None else address(buffers.out)
-    made: PersistentCall = kind(core, prepared, address(buffers.x), target, timeout, buffers.result, (x, buffers))
+    made: PersistentCall = kind(
+        core, prepared, address(buffers.x), target, timeout, buffers.result, (x, buffers)
+    )
     made.text = text
     if isinstance(made, StridedCall):
         made.buffers, made.x = buffers, x

@@ -131,7 +131,9 @@ class Processes:
             raise RankFailed(f"{text}\n{self.log()}")
         return [results[rank] for rank in range(self.n)]
 
-    def run(self, fn: Callable[..., Any], *args: Any, timeout: float = 60.0, died: Sequence[int] = ()) -> list[Any]:
+    def run(
+        self, fn: Callable[..., Any], *args: Any, timeout: float = 60.0, died: Sequence[int] = ()
+    ) -> list[Any]:
         """`fn(comm, *args)` on every rank; see `finish`."""
         self.start(fn, *args)
         return self.finish(timeout=timeout, died=died)

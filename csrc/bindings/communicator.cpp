@@ -1,4 +1,5 @@
-// The communicator's native end. Addresses and sizes have been checked by the caller (pycollectives/communicator.py).
+// The communicator's native end. Addresses and sizes have been checked by the caller
+// (pycollectives/communicator.py).
 #include "shm/communicator.hpp"
 
 #include <pybind11/stl.h>
@@ -22,39 +23,48 @@ bool interrupted() {
 const std::byte* constant(uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
 std::byte* writable(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
-void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
+         double timeout) {
   const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, nullptr};
+  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
+                  true,           site.code,    site.instruction, nullptr};
   const py::gil_scoped_release release;
   self.run(call);
 }
 
 // The same call `times` in a row, to measure the executor without the interpreter.
-void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout, uint32_t times) {
+void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
+              double timeout, uint32_t times) {
   const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, nullptr};
+  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
+                  true,           site.code,    site.instruction, nullptr};
   const py::gil_scoped_release release;
   for (uint32_t i = 0; i < times; ++i) self.run(call);
 }
 
-py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
+               double timeout) {
   std::vector<TraceEvent> events;
   const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site.code, site.instruction, &events};
+  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
+                  true,           site.code,    site.instruction, &events};
   {
     const py::gil_scoped_release release;
     self.run(call);
   }
   py::list result;
   for (const TraceEvent& event : events)
-    result.append(py::make_tuple(event.channel, event.slice, event.instruction, event.step, event.ns,
-                                 py::bytes(reinterpret_cast<const char*>(event.state.data()), event.state.size())));
+    result.append(
+        py::make_tuple(event.channel, event.slice, event.instruction, event.step, event.ns,
+                       py::bytes(reinterpret_cast<const char*>(event.state.data()), event.state.size())));
   return result;
 }
 
-std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out, double timeout) {
+std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in,
+                            uintptr_t out, double timeout) {
   const Site site = self.sites.here();
-  return self.submit(prepared, constant(in), writable(out), nanoseconds(timeout), site.code, site.instruction);
+  return self.submit(prepared, constant(in), writable(out), nanoseconds(timeout), site.code,
+                     site.instruction);
 }
 
 void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
@@ -64,23 +74,29 @@ void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
 
 const char* state_name(CallState state) {
   switch (state) {
-    case CallState::none: return "none";
-    case CallState::running: return "running";
-    case CallState::done: return "done";
-    case CallState::failed: return "failed";
+    case CallState::none:
+      return "none";
+    case CallState::running:
+      return "running";
+    case CallState::done:
+      return "done";
+    case CallState::failed:
+      return "failed";
   }
   return "?";
 }
 
 // The flight recorder of one rank, oldest call first.
 py::list records(Handle& self, int rank) {
-  if (rank < 0 || rank >= self.group().size()) throw Error(ErrorKind::invalid_argument, "no such rank: " + std::to_string(rank));
+  if (rank < 0 || rank >= self.group().size())
+    throw Error(ErrorKind::invalid_argument, "no such rank: " + std::to_string(rank));
   std::vector<const Record*> found;
   for (uint64_t i = 0; i < kRecords; ++i) {
     const Record& record = self.group().record(rank, i);
     if (record.sequence.load(std::memory_order_acquire)) found.push_back(&record);
   }
-  std::sort(found.begin(), found.end(), [](const Record* a, const Record* b) { return a->sequence.load() < b->sequence.load(); });
+  std::sort(found.begin(), found.end(),
+            [](const Record* a, const Record* b) { return a->sequence.load() < b->sequence.load(); });
   py::list result;
   for (const Record* record : found) {
     py::dict entry;
@@ -121,7 +137,8 @@ void bind_communicator(py::module_& module) {
 
   py::class_<Handle>(module, "Communicator", "One rank's end of a communicator over shared memory.")
       .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields) {
-             return std::make_unique<Handle>(rank, size, pool_bytes, Patience{spins, yields, register_membarrier()});
+             return std::make_unique<Handle>(rank, size, pool_bytes,
+                                             Patience{spins, yields, register_membarrier()});
            }),
            py::arg("rank"), py::arg("size"), py::arg("pool_bytes"), py::arg("spins"), py::arg("yields"))
       .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
@@ -129,7 +146,8 @@ void bind_communicator(py::module_& module) {
       .def("attach", [](Handle& self, int peer, int fd, int pid) { self.group().attach(peer, fd, pid); })
       .def("close_fd", [](Handle& self) { self.group().close_fd(); })
       .def("run", &run, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
-      .def("run_many", &run_many, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"), py::arg("times"))
+      .def("run_many", &run_many, py::arg("prepared"), py::arg("input"), py::arg("output"),
+           py::arg("timeout"), py::arg("times"))
       .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))
@@ -141,14 +159,18 @@ void bind_communicator(py::module_& module) {
       .def("forget", &Communicator::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
 
-  py::class_<ReferenceRing>(module, "ReferenceRing", "A hand-written ring all-reduce (float32 sum): the yardstick of bench/ring_gate.py.")
+  py::class_<ReferenceRing>(
+      module, "ReferenceRing",
+      "A hand-written ring all-reduce (float32 sum): the yardstick of bench/ring_gate.py.")
       .def(py::init([](Handle& core, uint32_t spins, uint32_t yields) {
-             return std::make_unique<ReferenceRing>(core.group(), Patience{spins, yields, register_membarrier()});
+             return std::make_unique<ReferenceRing>(core.group(),
+                                                    Patience{spins, yields, register_membarrier()});
            }),
            py::keep_alive<1, 2>())
       .def("all_reduce", [](ReferenceRing& self, uintptr_t in, uintptr_t out, size_t count, uint32_t times) {
         const py::gil_scoped_release release;
-        for (uint32_t i = 0; i < times; ++i) self.all_reduce(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(out), count);
+        for (uint32_t i = 0; i < times; ++i)
+          self.all_reduce(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(out), count);
       });
 }
 

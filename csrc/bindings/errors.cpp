@@ -1,7 +1,6 @@
 // pc::Error becomes the matching class of pycollectives.errors.
-#include "core/error.hpp"
-
 #include "bindings/bindings.hpp"
+#include "core/error.hpp"
 #include "core/verbs.hpp"
 
 namespace py = pybind11;
@@ -11,16 +10,26 @@ namespace {
 
 const char* class_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::invalid_argument: return "InvalidArgumentError";
-    case ErrorKind::unsupported: return "UnsupportedError";
-    case ErrorKind::mismatch: return "MismatchError";
-    case ErrorKind::bootstrap: return "BootstrapError";
-    case ErrorKind::transport: return "TransportError";
-    case ErrorKind::peer: return "PeerError";
-    case ErrorKind::timeout: return "CollectiveTimeoutError";
-    case ErrorKind::aborted: return "AbortedError";
-    case ErrorKind::schedule: return "ScheduleError";
-    case ErrorKind::interrupted: return "AbortedError";
+    case ErrorKind::invalid_argument:
+      return "InvalidArgumentError";
+    case ErrorKind::unsupported:
+      return "UnsupportedError";
+    case ErrorKind::mismatch:
+      return "MismatchError";
+    case ErrorKind::bootstrap:
+      return "BootstrapError";
+    case ErrorKind::transport:
+      return "TransportError";
+    case ErrorKind::peer:
+      return "PeerError";
+    case ErrorKind::timeout:
+      return "CollectiveTimeoutError";
+    case ErrorKind::aborted:
+      return "AbortedError";
+    case ErrorKind::schedule:
+      return "ScheduleError";
+    case ErrorKind::interrupted:
+      return "AbortedError";
   }
   return "CollectiveError";
 }

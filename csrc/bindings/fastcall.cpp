@@ -1,16 +1,16 @@
-// The fast way into a call: for a contiguous NumPy array and a kind of call that was decided before, without Python code.
+// The fast way into a call: for a contiguous NumPy array and a kind of call that was decided before, without
+// Python code.
 //
 //     comm.all_reduce(x, out=x)  ->  FastMethod (vectorcall)  ->  Endpoint's table  ->  Communicator::run
-//                                         \-- anything else  ->  the Python method it decorates, which fills the table
+//                                         \-- anything else  ->  the Python method it decorates, which fills
+//                                         the table
 //
 // A pybind11 call with keywords costs 0.4 us, a vectorcall 0.02: hence the C types here.
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
-#include <pybind11/pybind11.h>
-
-#include <structmember.h>
-
 #include <numpy/arrayobject.h>
+#include <pybind11/pybind11.h>
+#include <structmember.h>
 
 #include <array>
 #include <memory>
@@ -36,9 +36,8 @@ struct Entry {
   std::shared_ptr<Prepared> prepared;
 };
 
-struct Endpoint {  // the base of the Python class Communicator
-  PyObject_HEAD
-  PyObject* owner;   // keeps `handle` alive
+struct Endpoint {                 // the base of the Python class Communicator
+  PyObject_HEAD PyObject* owner;  // keeps `handle` alive
   Handle* handle;
   double timeout;
   int size;
@@ -46,16 +45,14 @@ struct Endpoint {  // the base of the Python class Communicator
 };
 
 struct FastMethod {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* wrapped;
   PyObject* dict;
   Form form;
 };
 
 struct BoundCall {  // a persistent call: everything is known
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *core, *result, *keep;
   Handle* handle;
   std::shared_ptr<Prepared>* prepared;
@@ -78,10 +75,18 @@ Entry& slot(const Endpoint& self, PyObject* verb, int type, npy_intp count, PyOb
 }
 
 // Runs with the GIL released; translates errors. True on success.
-bool execute(Handle& handle, const std::shared_ptr<Prepared>& prepared, const void* in, void* out, double timeout) {
+bool execute(Handle& handle, const std::shared_ptr<Prepared>& prepared, const void* in, void* out,
+             double timeout) {
   const Site site = handle.sites.here();
-  const Call call{prepared.get(),       static_cast<const std::byte*>(in), static_cast<std::byte*>(out), 0, nanoseconds(timeout), true,
-                  site.code,            site.instruction,                  nullptr};
+  const Call call{prepared.get(),
+                  static_cast<const std::byte*>(in),
+                  static_cast<std::byte*>(out),
+                  0,
+                  nanoseconds(timeout),
+                  true,
+                  site.code,
+                  site.instruction,
+                  nullptr};
   try {
     const py::gil_scoped_release release;
     handle.run(call);
@@ -98,7 +103,8 @@ bool plain(PyObject* object) {
   if (!PyArray_CheckExact(object)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int type = PyArray_TYPE(array);  // says all about the elements, but for strings, records and times
-  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) && !PyTypeNum_ISFLEXIBLE(type) && !PyTypeNum_ISDATETIME(type);
+  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) && !PyTypeNum_ISFLEXIBLE(type) &&
+         !PyTypeNum_ISDATETIME(type);
 }
 
 // Is `out` fit for the result, and either x itself or apart from it?
@@ -108,17 +114,23 @@ bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyAr
   const char* to = PyArray_BYTES(out);
   const bool apart = from + PyArray_NBYTES(x) <= to || to + PyArray_NBYTES(out) <= from;
   switch (method.form) {
-    case Form::same: return PyArray_SAMESHAPE(x, out) && (apart || from == to);
-    case Form::gathers: return PyArray_SIZE(out) == PyArray_SIZE(x) * self.size && apart;
-    case Form::scatters: return PyArray_SIZE(out) * self.size == PyArray_SIZE(x) && apart;
-    case Form::nothing: return false;
+    case Form::same:
+      return PyArray_SAMESHAPE(x, out) && (apart || from == to);
+    case Form::gathers:
+      return PyArray_SIZE(out) == PyArray_SIZE(x) * self.size && apart;
+    case Form::scatters:
+      return PyArray_SIZE(out) * self.size == PyArray_SIZE(x) && apart;
+    case Form::nothing:
+      return false;
   }
   return false;
 }
 
-// The call, if it is of a remembered kind: a new reference, nullptr with an error set, or Py_NotImplemented (borrowed).
+// The call, if it is of a remembered kind: a new reference, nullptr with an error set, or Py_NotImplemented
+// (borrowed).
 PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
-  if (overrides || nargs < 1 || nargs > 3 || !PyObject_TypeCheck(args[0], endpoint_type)) return Py_NotImplemented;
+  if (overrides || nargs < 1 || nargs > 3 || !PyObject_TypeCheck(args[0], endpoint_type))
+    return Py_NotImplemented;
   auto* self = reinterpret_cast<Endpoint*>(args[0]);
   if (!self->handle) return Py_NotImplemented;
   if (method.form == Form::nothing) {  // barrier
@@ -150,11 +162,13 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   }
   auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
   const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), op, root);
-  if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) || entry.op != op || entry.root != root)
+  if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
+      entry.op != op || entry.root != root)
     return Py_NotImplemented;
   py::object result;
   if (out && out != Py_None) {
-    if (!plain(out) || !fits(method, *self, x, reinterpret_cast<PyArrayObject*>(out))) return Py_NotImplemented;
+    if (!plain(out) || !fits(method, *self, x, reinterpret_cast<PyArrayObject*>(out)))
+      return Py_NotImplemented;
     result = py::reinterpret_borrow<py::object>(out);
   } else {
     if (method.form != Form::same) return Py_NotImplemented;
@@ -164,7 +178,9 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   const py::object keep = py::reinterpret_borrow<py::object>(args[1]);
   const std::shared_ptr<Prepared> prepared = entry.prepared;
   auto* target = reinterpret_cast<PyArrayObject*>(result.ptr());
-  return execute(*self->handle, prepared, PyArray_DATA(x), PyArray_DATA(target), self->timeout) ? result.release().ptr() : nullptr;
+  return execute(*self->handle, prepared, PyArray_DATA(x), PyArray_DATA(target), self->timeout)
+             ? result.release().ptr()
+             : nullptr;
 }
 
 PyObject* method_vectorcall(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* names) {
@@ -221,7 +237,8 @@ PyType_Slot method_slots[] = {
 };
 
 PyType_Spec method_spec = {"pycollectives._core.FastMethod", sizeof(FastMethod), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, method_slots};
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                           method_slots};
 
 PyObject* bound_vectorcall(PyObject* callable, PyObject* const*, size_t nargsf, PyObject* names) {
   const auto& self = *reinterpret_cast<BoundCall*>(callable);
@@ -229,7 +246,8 @@ PyObject* bound_vectorcall(PyObject* callable, PyObject* const*, size_t nargsf, 
     PyErr_SetString(PyExc_TypeError, "a persistent call takes no arguments");
     return nullptr;
   }
-  return execute(*self.handle, *self.prepared, self.in, self.out, self.timeout) ? Py_NewRef(self.result) : nullptr;
+  return execute(*self.handle, *self.prepared, self.in, self.out, self.timeout) ? Py_NewRef(self.result)
+                                                                                : nullptr;
 }
 
 // BoundCall(core, prepared, input address, output address, timeout, result, what to keep alive)
@@ -237,12 +255,14 @@ PyObject* bound_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *core, *prepared, *result, *keep;
   unsigned long long in = 0, out = 0;
   double timeout = 0;
-  if (!PyArg_ParseTuple(args, "OOKKdOO", &core, &prepared, &in, &out, &timeout, &result, &keep)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOKKdOO", &core, &prepared, &in, &out, &timeout, &result, &keep))
+    return nullptr;
   Handle* handle = nullptr;
   std::unique_ptr<std::shared_ptr<Prepared>> held;
   try {
     handle = py::cast<Handle*>(py::handle(core));
-    held = std::make_unique<std::shared_ptr<Prepared>>(py::cast<std::shared_ptr<Prepared>>(py::handle(prepared)));
+    held = std::make_unique<std::shared_ptr<Prepared>>(
+        py::cast<std::shared_ptr<Prepared>>(py::handle(prepared)));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
     return nullptr;
@@ -351,7 +371,8 @@ PyObject* endpoint_remember(PyObject* object, PyObject* args) {
   const bool data = PyArray_Check(x);
   auto* array = reinterpret_cast<PyArrayObject*>(x);
   PyObject* key = op == Py_None ? nullptr : op;
-  Entry& entry = slot(*self, verb, data ? PyArray_TYPE(array) : -1, data ? PyArray_SIZE(array) : 0, key, root);
+  Entry& entry =
+      slot(*self, verb, data ? PyArray_TYPE(array) : -1, data ? PyArray_SIZE(array) : 0, key, root);
   try {
     entry.prepared = py::cast<std::shared_ptr<Prepared>>(py::handle(prepared));
   } catch (const std::exception& error) {
@@ -374,12 +395,14 @@ PyMethodDef endpoint_methods[] = {
 };
 
 PyMemberDef endpoint_members[] = {
-    {"timeout", T_DOUBLE, offsetof(Endpoint, timeout), 0, "Seconds until a call raises CollectiveTimeoutError."},
+    {"timeout", T_DOUBLE, offsetof(Endpoint, timeout), 0,
+     "Seconds until a call raises CollectiveTimeoutError."},
     {nullptr, 0, 0, 0, nullptr},
 };
 
 PyType_Slot endpoint_slots[] = {
-    {Py_tp_doc, const_cast<char*>("The native side of a communicator, and its table of remembered kinds of calls.")},
+    {Py_tp_doc,
+     const_cast<char*>("The native side of a communicator, and its table of remembered kinds of calls.")},
     {Py_tp_new, reinterpret_cast<void*>(&endpoint_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(&endpoint_dealloc)},
     {Py_tp_methods, endpoint_methods},
@@ -387,7 +410,8 @@ PyType_Slot endpoint_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec endpoint_spec = {"pycollectives._core.Endpoint", sizeof(Endpoint), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, endpoint_slots};
+PyType_Spec endpoint_spec = {"pycollectives._core.Endpoint", sizeof(Endpoint), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, endpoint_slots};
 
 PyTypeObject* add_type(py::module_& module, PyType_Spec& spec, const char* name) {
   PyObject* type = PyType_FromSpec(&spec);
@@ -411,7 +435,9 @@ void bind_fastcall(py::module_& module) {
   endpoint_type = add_type(module, endpoint_spec, "Endpoint");
   add_type(module, method_spec, "FastMethod");
   add_type(module, bound_spec, "BoundCall");
-  module.def("override", [](int change) { overrides += change; }, "Enter (1) or leave (-1) a block in which decisions differ.");
+  module.def(
+      "override", [](int change) { overrides += change; },
+      "Enter (1) or leave (-1) a block in which decisions differ.");
 }
 
 }  // namespace pc

@@ -27,9 +27,11 @@ std::vector<Row> rows(const Table& table, size_t width) {
   return result;
 }
 
-std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message, uint32_t max_connections, uint32_t steps, bool waits_for_all,
-                                const Table& instructions, const Table& operands, const Table& refs, const Table& connections,
-                                const Table& peers, const Table& channels, const Table& scratch_like) {
+std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message,
+                                uint32_t max_connections, uint32_t steps, bool waits_for_all,
+                                const Table& instructions, const Table& operands, const Table& refs,
+                                const Table& connections, const Table& peers, const Table& channels,
+                                const Table& scratch_like) {
   auto plan = std::make_shared<Plan>();
   plan->size = size;
   plan->rank = rank;
@@ -48,7 +50,8 @@ std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t m
   plan->nscratch = static_cast<uint32_t>(plan->scratch_like.size());
   plan->validate();
   if (plan->channels.size() > kMaxLanes)
-    throw Error(ErrorKind::unsupported, "a schedule may have at most " + std::to_string(kMaxLanes) + " channels on one host");
+    throw Error(ErrorKind::unsupported,
+                "a schedule may have at most " + std::to_string(kMaxLanes) + " channels on one host");
   return plan;
 }
 
@@ -65,7 +68,8 @@ uint64_t elements(const std::vector<Piece>& pieces, uint32_t first, uint32_t cou
 
 // Blocks one after the other, each cut into an equal number of chunks.
 std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32_t nchunks, uint32_t grain) {
-  if (blocks.empty() || nchunks % blocks.size()) throw Error(ErrorKind::schedule, "the chunks do not fit the blocks of this verb");
+  if (blocks.empty() || nchunks % blocks.size())
+    throw Error(ErrorKind::schedule, "the chunks do not fit the blocks of this verb");
   std::vector<Piece> pieces;
   uint64_t offset = 0;
   for (uint64_t block : blocks) {
@@ -76,7 +80,8 @@ std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32_t nchu
   return pieces;
 }
 
-// The operator of the caller, from pycollectives.user_op.Code; it lives as long as a prepared call that may run it.
+// The operator of the caller, from pycollectives.user_op.Code; it lives as long as a prepared call that may
+// run it.
 std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
   if (code.is_none()) return nullptr;
   const auto let_go = [](const void* object) {
@@ -86,30 +91,38 @@ std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
   };
   const auto function = reinterpret_cast<UserFunction>(code.attr("address").cast<uintptr_t>());
   return std::make_shared<const UserOp>(
-      type, UserCode{function, std::shared_ptr<const void>(Py_NewRef(code.ptr()), let_go), code.attr("elements").cast<uint32_t>(),
-                     code.attr("alignment").cast<size_t>(), code.attr("name").cast<std::string>()});
+      type, UserCode{function, std::shared_ptr<const void>(Py_NewRef(code.ptr()), let_go),
+                     code.attr("elements").cast<uint32_t>(), code.attr("alignment").cast<size_t>(),
+                     code.attr("name").cast<std::string>()});
 }
 
 // Sizes: `blocks` elements one after the other, each cut into `nchunks / len(blocks)` chunks.
-std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op, int epilogue, double factor, bool wide,
-                                  const std::vector<uint64_t>& blocks, const std::vector<uint64_t>& sent_blocks,
-                                  const std::vector<uint64_t>& taken_blocks, std::pair<uint32_t, uint32_t> held_in,
-                                  std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes, size_t segment_bytes, uint64_t fingerprint,
-                                  uint64_t count, int verb, int algorithm, int record_dtype, int record_op, int root, bool deterministic,
-                                  const py::object& user) {
+std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op, int epilogue, double factor,
+                                  bool wide, const std::vector<uint64_t>& blocks,
+                                  const std::vector<uint64_t>& sent_blocks,
+                                  const std::vector<uint64_t>& taken_blocks,
+                                  std::pair<uint32_t, uint32_t> held_in,
+                                  std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes,
+                                  size_t segment_bytes, uint64_t fingerprint, uint64_t count, int verb,
+                                  int algorithm, int record_dtype, int record_op, int root,
+                                  bool deterministic, const py::object& user) {
   auto made = std::make_shared<Prepared>();
   const auto type = static_cast<DType>(dtype);
   made->kernel = find_kernel(type, static_cast<ReduceOp>(op));
-  if (!made->kernel) throw Error(ErrorKind::unsupported, std::string(name(type)) + " has no " + name(static_cast<ReduceOp>(op)));
+  if (!made->kernel)
+    throw Error(ErrorKind::unsupported,
+                std::string(name(type)) + " has no " + name(static_cast<ReduceOp>(op)));
   made->epilogue = {static_cast<Epilogue::Kind>(epilogue), factor};
   made->user = user_op(user, type);
-  const uint32_t unit = made->user ? made->user->code().elements : 1;  // one item of a user's operator is never cut
+  const uint32_t unit =
+      made->user ? made->user->code().elements : 1;  // one item of a user's operator is never cut
   made->element = unit * static_cast<uint32_t>(item_size(type));
   made->wide_element = wide ? unit * static_cast<uint32_t>(item_size(accumulation(type))) : made->element;
   const auto grain = static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element));
   const std::vector<Piece> data = cut_blocks(blocks, plan->nchunks, grain);
   for (const Piece& piece : data) made->chunking.longest = std::max(made->chunking.longest, piece.length);
-  const bool personal = !sent_blocks.empty();  // all_to_all: blocks of their own sizes in the input and in the output
+  const bool personal =
+      !sent_blocks.empty();  // all_to_all: blocks of their own sizes in the input and in the output
   const std::vector<Piece> sent = personal ? cut_blocks(sent_blocks, plan->nchunks, grain) : data;
   const std::vector<Piece> taken = personal ? cut_blocks(taken_blocks, plan->nchunks, grain) : data;
   made->in_bytes = elements(sent, held_in.first, held_in.second) * made->element;
@@ -125,7 +138,8 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
   const uint64_t offset = data.back().offset + data.back().length;
   made->chunking.work_elements = offset;
   made->chunking.table = {in, out, data, personal ? sent : in, personal ? taken : out, scratch};
-  const bool works = std::any_of(plan->refs.begin(), plan->refs.end(), [](const Ref& r) { return r.where == Where::data_work; });
+  const bool works = std::any_of(plan->refs.begin(), plan->refs.end(),
+                                 [](const Ref& r) { return r.where == Where::data_work; });
   made->work_bytes = works ? offset * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
   made->plan = std::move(plan);
@@ -144,19 +158,26 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
 }  // namespace
 
 void bind_plan(py::module_& module) {
-  module.def("is_wide", [](int dtype) { return accumulation(static_cast<DType>(dtype)) != static_cast<DType>(dtype); },
-             "Is this dtype reduced in a wider one?");
-  py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan", "The lowered schedule of one rank (csrc/core/plan.hpp).")
-      .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"), py::arg("max_message"),
-           py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
-           py::arg("connections"), py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
+  module.def(
+      "is_wide",
+      [](int dtype) { return accumulation(static_cast<DType>(dtype)) != static_cast<DType>(dtype); },
+      "Is this dtype reduced in a wider one?");
+  py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan",
+                                          "The lowered schedule of one rank (csrc/core/plan.hpp).")
+      .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"),
+           py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"),
+           py::arg("instructions"), py::arg("operands"), py::arg("refs"), py::arg("connections"),
+           py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
       .def_readonly("nchunks", &Plan::nchunks)
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });
-  py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared", "A plan with the sizes and types of one kind of call.")
-      .def(py::init(&prepare), py::kw_only(), py::arg("plan"), py::arg("dtype"), py::arg("op"), py::arg("epilogue"), py::arg("factor"),
-           py::arg("wide"), py::arg("blocks"), py::arg("sent_blocks"), py::arg("taken_blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"), py::arg("segment_bytes"),
-           py::arg("fingerprint"), py::arg("count"), py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"),
-           py::arg("root"), py::arg("deterministic"), py::arg("user") = py::none())
+  py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared",
+                                                  "A plan with the sizes and types of one kind of call.")
+      .def(py::init(&prepare), py::kw_only(), py::arg("plan"), py::arg("dtype"), py::arg("op"),
+           py::arg("epilogue"), py::arg("factor"), py::arg("wide"), py::arg("blocks"), py::arg("sent_blocks"),
+           py::arg("taken_blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"),
+           py::arg("segment_bytes"), py::arg("fingerprint"), py::arg("count"), py::arg("verb"),
+           py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"), py::arg("root"),
+           py::arg("deterministic"), py::arg("user") = py::none())
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })

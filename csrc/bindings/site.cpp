@@ -14,7 +14,8 @@ PyObject* package_prefix() {
   static PyObject* prefix = [] {
     PyObject* module = PyImport_ImportModule("pycollectives.errors");
     PyObject* file = module ? PyObject_GetAttrString(module, "__file__") : nullptr;
-    PyObject* folder = file ? PyUnicode_Substring(file, 0, PyUnicode_GetLength(file) - 9) : nullptr;  // less "errors.py"
+    PyObject* folder =
+        file ? PyUnicode_Substring(file, 0, PyUnicode_GetLength(file) - 9) : nullptr;  // less "errors.py"
     Py_XDECREF(module);
     Py_XDECREF(file);
     if (!folder) PyErr_Clear();

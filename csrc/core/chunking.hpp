@@ -25,7 +25,7 @@ struct Chunking {
   uint64_t work_elements = 0;                     // of Where::data_work
   uint64_t scratch_elements = 0;                  // of Where::scratch
   uint32_t parts = 1, slices = 1;                 // parts = channels * slices
-  uint32_t grain = 1;                             // slices start at multiples of this many elements of their chunk
+  uint32_t grain = 1;  // slices start at multiples of this many elements of their chunk
 
   // The elements of a chunk of `length` that part `part` covers.
   Piece cut(uint64_t length, uint32_t part) const {
@@ -47,7 +47,8 @@ struct Chunking {
   }
 };
 
-// Elements cut into n runs: in equal parts where they are few, else at multiples of `grain` elements (a cache line).
+// Elements cut into n runs: in equal parts where they are few, else at multiples of `grain` elements (a cache
+// line).
 inline std::vector<Piece> cut_evenly(uint64_t count, uint32_t n, uint32_t grain) {
   std::vector<Piece> pieces(n);
   const uint64_t unit = count >= static_cast<uint64_t>(n) * grain * 8 ? grain : 1;

@@ -6,11 +6,23 @@
 
 namespace pc {
 
-enum class ErrorKind : int { invalid_argument, unsupported, mismatch, bootstrap, transport, peer, timeout, aborted, schedule, interrupted };
+enum class ErrorKind : int {
+  invalid_argument,
+  unsupported,
+  mismatch,
+  bootstrap,
+  transport,
+  peer,
+  timeout,
+  aborted,
+  schedule,
+  interrupted
+};
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& text, int peer = -1) : std::runtime_error(text), kind_(kind), peer_(peer) {}
+  Error(ErrorKind kind, const std::string& text, int peer = -1)
+      : std::runtime_error(text), kind_(kind), peer_(peer) {}
   ErrorKind kind() const { return kind_; }
   int peer() const { return peer_; }  // the rank that the error is about, or -1
 

@@ -25,16 +25,19 @@ void Plan::validate() const {
     require(ref.chunk < (ref.where == Where::scratch ? nscratch : nchunks), "chunk");
   }
   for (int32_t peer : peers) require(peer >= 0 && peer < size && peer != rank, "peer");
-  for (const Connection& c : connections) require(c.npeers > 0 && inside(c.first, c.npeers, peers.size()), "connection");
+  for (const Connection& c : connections)
+    require(c.npeers > 0 && inside(c.first, c.npeers, peers.size()), "connection");
   for (const Channel& c : channels) {
     require(inside(c.instruction, c.ninstructions, instructions.size()), "channel");
-    require(inside(c.connection, c.nconnections, connections.size()) && c.nconnections <= max_connections, "connections");
+    require(inside(c.connection, c.nconnections, connections.size()) && c.nconnections <= max_connections,
+            "connections");
     for (uint32_t i = 0; i < c.ninstructions; ++i) {
       const Instruction& in = instructions[c.instruction + i];
       require(in.noperands > 0 && inside(in.operand, in.noperands, operands.size()), "operands");
       require(in.nrefs > 0 && in.nrefs <= max_message && inside(in.shape, in.nrefs, refs.size()), "message");
       require(in.store < 0 || inside(static_cast<uint32_t>(in.store), in.nrefs, refs.size()), "store");
-      require(in.connection < 0 || static_cast<uint32_t>(in.connection) < c.nconnections, "connection of an instruction");
+      require(in.connection < 0 || static_cast<uint32_t>(in.connection) < c.nconnections,
+              "connection of an instruction");
       for (uint32_t k = 0; k < in.noperands; ++k) {
         const Operand& op = operands[in.operand + k];
         require(op.peer < size && op.peer != rank, "source");

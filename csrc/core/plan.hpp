@@ -1,8 +1,10 @@
-// A plan: the schedule of one rank, lowered to flat arrays. It holds chunk indices and no sizes, so one plan serves every
-// message size. A call brings the sizes (see chunking.hpp) and the executor runs every channel's program slice by slice.
+// A plan: the schedule of one rank, lowered to flat arrays. It holds chunk indices and no sizes, so one plan
+// serves every message size. A call brings the sizes (see chunking.hpp) and the executor runs every channel's
+// program slice by slice.
 //
-// There is a single kind of instruction. Its operands are messages from peers and local chunks, in rank order; their
-// combination (or the single operand) goes to local chunks, to a connection, or to both in one pass:
+// There is a single kind of instruction. Its operands are messages from peers and local chunks, in rank
+// order; their combination (or the single operand) goes to local chunks, to a connection, or to both in one
+// pass:
 //
 //     operands                      store                 connection
 //     local                 ->      -                     peers        send
@@ -18,7 +20,8 @@
 
 namespace pc {
 
-// Where the pieces of a chunk live. `data_*`: chunks of the working vector, by place; the others are named by the author.
+// Where the pieces of a chunk live. `data_*`: chunks of the working vector, by place; the others are named by
+// the author.
 enum class Where : uint32_t { data_in, data_out, data_work, input, output, scratch };
 inline constexpr size_t kPlaces = 6;
 
@@ -39,8 +42,9 @@ struct Instruction {
     store_wide = 2,    // the stored elements are of the accumulation type
     send_wide = 4,     // so are the sent ones
     first_output = 8,  // the first write to the caller's output: all ranks must have agreed on the call
-    may_point = 16,        // the sent chunk is not written again in this call: peers may read it in place
-    may_point_apart = 32,  // it is, but in the output while it is read in the input: not where the call is in place
+    may_point = 16,    // the sent chunk is not written again in this call: peers may read it in place
+    may_point_apart =
+        32,  // it is, but in the output while it is read in the input: not where the call is in place
   };
   uint32_t operand, noperands;
   uint32_t nrefs;      // chunks of the message
@@ -48,7 +52,7 @@ struct Instruction {
   int32_t store;       // index of the first of `nrefs` chunks, or -1
   int32_t connection;  // index within the channel, or -1
   uint32_t flags;
-  uint32_t step;       // label, for tracing
+  uint32_t step;  // label, for tracing
 };
 
 struct Connection {

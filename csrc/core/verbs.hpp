@@ -6,11 +6,13 @@
 
 namespace pc {
 
-inline constexpr std::array kVerbs = {"all_reduce", "reduce",     "reduce_scatter", "all_gather", "broadcast", "barrier", "gather",
-                                      "scatter",    "all_to_all", "scan",           "exscan",     "empty",     "split"};
+inline constexpr std::array kVerbs = {"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast",
+                                      "barrier",    "gather", "scatter",        "all_to_all", "scan",
+                                      "exscan",     "empty",  "split"};
 
-// The operators as the public interface names them: those of ReduceOp in its order, then the two derived from sum.
-inline constexpr std::array kOpNames = {"sum",  "prod", "min",  "max", "band", "bor",
+// The operators as the public interface names them: those of ReduceOp in its order, then the two derived from
+// sum.
+inline constexpr std::array kOpNames = {"sum",  "prod", "min", "max",  "band", "bor",
                                         "bxor", "land", "lor", "lxor", "avg",  "scaled_sum"};
 inline constexpr uint8_t kUserOp = 254;  // Record::user_op has the name
 inline constexpr uint8_t kNoOp = 255;

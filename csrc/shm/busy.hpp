@@ -1,5 +1,6 @@
-// The right to execute, as a lock: two atomic instructions where nobody else wants it, naps where somebody has it. The wait
-// is rare (a second thread of the rank, or the progress thread) and may be long (a whole collective).
+// The right to execute, as a lock: two atomic instructions where nobody else wants it, naps where somebody
+// has it. The wait is rare (a second thread of the rank, or the progress thread) and may be long (a whole
+// collective).
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,8 @@ class BusyLock {
   template <class Rep, class Period>
   bool try_lock_for(std::chrono::duration<Rep, Period> limit) {
     const auto end = std::chrono::steady_clock::now() + limit;
-    for (auto nap = std::chrono::microseconds(20); !try_lock(); nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
+    for (auto nap = std::chrono::microseconds(20); !try_lock();
+         nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
       if (std::chrono::steady_clock::now() >= end) return false;
       std::this_thread::sleep_for(nap);
     }

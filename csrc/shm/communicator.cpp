@@ -23,8 +23,9 @@ void Communicator::forget() {
 
 void Communicator::refuse_after_fork() const {
   if (forgotten_)
-    throw Error(ErrorKind::bootstrap,
-                "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
+    throw Error(
+        ErrorKind::bootstrap,
+        "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
 }
 
 void Communicator::close() {
@@ -66,7 +67,8 @@ void Communicator::run_locked(Call& call) {
   if (closed_) throw Error(ErrorKind::aborted, "the communicator is closed");
   if (failure_) {
     Error again(failure_->kind() == ErrorKind::interrupted ? ErrorKind::aborted : failure_->kind(),
-                std::string("the communicator is unusable since call ") + std::to_string(failure_->sequence) + " failed: " + failure_->what(),
+                std::string("the communicator is unusable since call ") + std::to_string(failure_->sequence) +
+                    " failed: " + failure_->what(),
                 failure_->peer());
     again.rank = failure_->rank;
     again.verb = failure_->verb;
@@ -76,8 +78,9 @@ void Communicator::run_locked(Call& call) {
   try {
     executor_.reserve(*call.prepared);
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorKind::transport, "no memory for the work buffers: needs " +
-                                          std::to_string(call.prepared->work_bytes + call.prepared->scratch_bytes) + " bytes");
+    throw Error(ErrorKind::transport,
+                "no memory for the work buffers: needs " +
+                    std::to_string(call.prepared->work_bytes + call.prepared->scratch_bytes) + " bytes");
   }
   call.sequence = ++sequence_;
   try {
@@ -106,7 +109,8 @@ std::shared_ptr<Job> Communicator::take() {
 }
 
 void Communicator::run_job_locked(Job& job, bool interruptible) {
-  Call call{job.prepared.get(), job.in, job.out, 0, job.timeout_ns, interruptible, job.code, job.instruction, nullptr};
+  Call call{job.prepared.get(), job.in,   job.out,         0,      job.timeout_ns,
+            interruptible,      job.code, job.instruction, nullptr};
   try {
     run_locked(call);
   } catch (const Error& error) {
@@ -118,13 +122,15 @@ void Communicator::run_job_locked(Job& job, bool interruptible) {
 void Communicator::run_queue_locked(bool interruptible, const Job* until) {
   while (auto job = take()) {
     run_job_locked(*job, interruptible);
-    if (job->error && job->error->kind() == ErrorKind::interrupted) throw *job->error;  // Ctrl-C ends the wait, too
+    if (job->error && job->error->kind() == ErrorKind::interrupted)
+      throw *job->error;  // Ctrl-C ends the wait, too
     if (job.get() == until) return;
   }
 }
 
-std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out,
-                                          uint64_t timeout_ns, uint64_t code, int32_t instruction) {
+std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepared, const std::byte* in,
+                                          std::byte* out, uint64_t timeout_ns, uint64_t code,
+                                          int32_t instruction) {
   refuse_after_fork();
   auto job = std::make_shared<Job>();
   job->prepared = std::move(prepared);
@@ -172,7 +178,8 @@ void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bo
       continue;
     }
     if (interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    if (now_ns() - start > timeout_ns) throw Error(ErrorKind::timeout, "wait timed out; the call is still running");
+    if (now_ns() - start > timeout_ns)
+      throw Error(ErrorKind::timeout, "wait timed out; the call is still running");
   }
   if (job->error) throw *job->error;
 }

@@ -1,7 +1,8 @@
 // One rank's end of a communicator: its group, its executor, and the order of its calls.
 //
-// Calls run one at a time in the order of their issue. A blocking call runs in its caller. An asynchronous one waits in the
-// queue until the progress thread, a later blocking call, or somebody's wait() runs it, whoever comes first.
+// Calls run one at a time in the order of their issue. A blocking call runs in its caller. An asynchronous
+// one waits in the queue until the progress thread, a later blocking call, or somebody's wait() runs it,
+// whoever comes first.
 #pragma once
 
 #include <condition_variable>
@@ -42,13 +43,13 @@ class Communicator {
   // Both throw Error. `call.sequence` is filled in here.
   void run(Call call);
   void wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible);
-  std::shared_ptr<Job> submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out, uint64_t timeout_ns,
-                              uint64_t code, int32_t instruction);
+  std::shared_ptr<Job> submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out,
+                              uint64_t timeout_ns, uint64_t code, int32_t instruction);
 
   void add_region(Region region);
   void remove_region(uint32_t id);
-  void abort();  // from any thread: wakes everyone with AbortedError
-  void close();  // never waits for peers
+  void abort();   // from any thread: wakes everyone with AbortedError
+  void close();   // never waits for peers
   void forget();  // in a forked child: no memory, no thread, no lock can be used any more
 
  private:

@@ -9,8 +9,9 @@ namespace {
 
 constexpr size_t kSlotSkew = 33 * kLine;
 constexpr size_t kSmallCopy = 4096;
-constexpr size_t kPieceAlign = 16;         // pieces of a message in a slot
-constexpr size_t kPointFrom = 16 * 1024;   // shorter messages are staged: a copy is cheaper than waiting for the reader
+constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
+constexpr size_t kPointFrom =
+    16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
@@ -18,18 +19,26 @@ constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; 
 
 void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
   const auto channels = static_cast<uint32_t>(plan->channels.size());
-  // Two slots at least: a schedule that is free of deadlock with one message in flight stays so when a reduction is fused
-  // with the send of its result only if there are two, since the fused one takes its message when its own can go.
-  const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
+  // Two slots at least: a schedule that is free of deadlock with one message in flight stays so when a
+  // reduction is fused with the send of its result only if there are two, since the fused one takes its
+  // message when its own can go.
+  const uint32_t most =
+      std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
   // An odd number of lines, so that slots do not all fall into the same sets of the caches.
-  const size_t least = round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
-  slot_bytes = std::min(share / kLine * kLine, std::max(segment_bytes / kLine * kLine, round_up(least, kLine)) + kSlotSkew);
+  const size_t least =
+      round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
+  slot_bytes = std::min(share / kLine * kLine,
+                        std::max(segment_bytes / kLine * kLine, round_up(least, kLine)) + kSlotSkew);
   if (channels > kMaxLanes)
-    throw Error(ErrorKind::unsupported, "a schedule may have 16 channels, this one has " + std::to_string(channels));
+    throw Error(ErrorKind::unsupported,
+                "a schedule may have 16 channels, this one has " + std::to_string(channels));
   if (slot_bytes < least)
-    throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) + " is too small for this schedule: its messages have " +
-                                            std::to_string(plan->max_message) + " chunks of items of " + std::to_string(wide_element) + " bytes, and there is room for " + std::to_string(slot_bytes) + " bytes");
+    throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) +
+                                            " is too small for this schedule: its messages have " +
+                                            std::to_string(plan->max_message) + " chunks of items of " +
+                                            std::to_string(wide_element) + " bytes, and there is room for " +
+                                            std::to_string(slot_bytes) + " bytes");
   const size_t message = std::min(slot_bytes, segment_bytes);
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
   for (chunking.slices = 1;; ++chunking.slices) {
@@ -37,8 +46,11 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
     const size_t piece = round_up(chunking.longest_part() * wide_element, kPieceAlign);
     const size_t bytes = piece * plan->max_message;
     if (bytes <= message || (bytes <= slot_bytes && chunking.longest_part() <= chunking.grain * 3 + 1)) break;
-    if (bytes > message * 2) chunking.slices = std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
-    if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes) chunking.grain = std::max(1u, chunking.grain / 2);
+    if (bytes > message * 2)
+      chunking.slices =
+          std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
+    if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes)
+      chunking.grain = std::max(1u, chunking.grain / 2);
   }
   // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
   lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
@@ -63,7 +75,8 @@ void Executor::reserve(const Prepared& prepared) {
   const Plan& plan = *prepared.plan;
   const size_t readers = std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
-  if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections) slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
+  if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
+    slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
 }
 
 void Executor::add_region(Region region) { regions_.push_back(std::move(region)); }
@@ -97,7 +110,8 @@ void Executor::begin(const Call& call) {
   record.algorithm = prepared_->algorithm;
   record.dtype = prepared_->dtype;
   record.op = prepared_->op;
-  if (prepared_->user) record.user_op[prepared_->user->code().name.copy(record.user_op, sizeof record.user_op - 1)] = '\0';
+  if (prepared_->user)
+    record.user_op[prepared_->user->code().name.copy(record.user_op, sizeof record.user_op - 1)] = '\0';
   record.deterministic = prepared_->deterministic;
   record.state.store(CallState::running, std::memory_order_relaxed);
   record.fingerprint.store(fingerprint_, std::memory_order_relaxed);
@@ -112,7 +126,9 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slot_bytes != last_slot_bytes_) {  // new places for slots: nobody may still read the old ones
+    if (plan != last_plan_ || prepared_->lanes != last_lanes_ ||
+        prepared_->slot_bytes !=
+            last_slot_bytes_) {  // new places for slots: nobody may still read the old ones
       drain(waiter, false);
       std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
       std::fill(slot_turn_.begin(), slot_turn_.end(), 0);
@@ -184,10 +200,11 @@ void Executor::look_after_peers(Waiter&) {
   group_.check_peers(call_->sequence, now - waiting_since_);
   if (now - waiting_since_ > call_->timeout_ns) {
     const std::string missing = group_.missing(call_->sequence);
-    throw Error(ErrorKind::timeout, "call " + std::to_string(call_->sequence) + " " +
-                                        describe_call(group_.record(rank_, call_->sequence)) + " timed out after " +
-                                        std::to_string(static_cast<double>(call_->timeout_ns) / 1e9) + " s, waiting for " +
-                                        (missing.empty() ? "ranks that are in it but do not move" : missing));
+    throw Error(ErrorKind::timeout,
+                "call " + std::to_string(call_->sequence) + " " +
+                    describe_call(group_.record(rank_, call_->sequence)) + " timed out after " +
+                    std::to_string(static_cast<double>(call_->timeout_ns) / 1e9) + " s, waiting for " +
+                    (missing.empty() ? "ranks that are in it but do not move" : missing));
   }
   if (call_->interruptible && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
 }
@@ -215,7 +232,8 @@ bool Executor::advance(Lane& lane) {
   return true;
 }
 
-// May this lane publish its next message to the connection? Headers and slots are reused when all readers are through.
+// May this lane publish its next message to the connection? Headers and slots are reused when all readers are
+// through.
 bool Executor::writable(const Lane& lane, uint32_t index) {
   const Connection& connection = lane.connections[index];
   const int32_t* peers = prepared_->plan->peers.data() + connection.first;
@@ -232,15 +250,17 @@ bool Executor::writable(const Lane& lane, uint32_t index) {
   return true;
 }
 
-// Before the caller's output changes for the first time: has every rank that is here called the same? Where the result
-// depends on all ranks, all are waited for; they publish their record when they enter the call, so this is no extra round.
+// Before the caller's output changes for the first time: has every rank that is here called the same? Where
+// the result depends on all ranks, all are waited for; they publish their record when they enter the call, so
+// this is no extra round.
 bool Executor::agreed() {
   for (; agreed_ < size_; ++agreed_) {
     const Record& theirs = group_.record(agreed_, call_->sequence);
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
     if (reached < call_->sequence) {
       if (prepared_->plan->waits_for_all) return false;
-    } else if (reached == call_->sequence && Group::fingerprint_of(theirs, reached).value_or(fingerprint_) != fingerprint_) [[unlikely]] {
+    } else if (reached == call_->sequence &&
+               Group::fingerprint_of(theirs, reached).value_or(fingerprint_) != fingerprint_) [[unlikely]] {
       group_.raise_mismatch(call_->sequence);
     }
   }
@@ -249,14 +269,18 @@ bool Executor::agreed() {
 
 const std::byte* Executor::payload(int peer, const Header& header) const {
   switch (static_cast<Carrier>(header.carrier & 3)) {
-    case Carrier::inlined: return header.payload;
-    case Carrier::slot: return group_.pool(peer) + header.location;
-    case Carrier::pointer: return reinterpret_cast<const std::byte*>(header.location);
+    case Carrier::inlined:
+      return header.payload;
+    case Carrier::slot:
+      return group_.pool(peer) + header.location;
+    case Carrier::pointer:
+      return reinterpret_cast<const std::byte*>(header.location);
     case Carrier::region:
       for (const Region& region : regions_)
         if (region.id == header.carrier >> 2) return region.base[static_cast<size_t>(peer)] + header.location;
   }
-  throw Error(ErrorKind::transport, "rank " + std::to_string(peer) + " published memory that this rank has not mapped", peer);
+  throw Error(ErrorKind::transport,
+              "rank " + std::to_string(peer) + " published memory that this rank has not mapped", peer);
 }
 
 const Region* Executor::region_of(const std::byte* address, size_t bytes) const {
@@ -295,14 +319,17 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const Plan& plan = *prepared_->plan;
   const size_t element = in.flags & Instruction::send_wide ? prepared_->wide_element : prepared_->element;
   Message message{};
-  for (uint32_t j = 0; j < in.nrefs; ++j) message.bytes += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
+  for (uint32_t j = 0; j < in.nrefs; ++j)
+    message.bytes += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
   if (message.bytes <= kInline) {
     message.target = inlined_;
     return message;
   }
-  const uint32_t pointable = in_place_ ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
+  const uint32_t pointable =
+      in_place_ ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
   if ((in.flags & pointable) && message.bytes >= kPointFrom && !regions_.empty()) {
-    const Ref& ref = plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
+    const Ref& ref =
+        plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
     const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
@@ -326,7 +353,8 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
   const bool send_wide = in.flags & Instruction::send_wide, store_wide = in.flags & Instruction::store_wide;
   const size_t send_element = send_wide ? prepared_->wide_element : prepared_->element;
   const Epilogue& epilogue = in.flags & Instruction::final_value ? prepared_->epilogue : nothing;
-  const bool moves_bytes = !send_wide && !store_wide && !operands[0].wide && epilogue.kind == Epilogue::none && !prepared_->is_bool();
+  const bool moves_bytes = !send_wide && !store_wide && !operands[0].wide &&
+                           epilogue.kind == Epilogue::none && !prepared_->is_bool();
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
@@ -348,7 +376,8 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
     int nsinks = 0;
     if (in.store >= 0) {
       std::byte* target = address(plan.refs[static_cast<uint32_t>(in.store) + j], piece.offset);
-      const bool unchanged = in.noperands == 1 && target == sources_[0].data && epilogue.kind == Epilogue::none;
+      const bool unchanged =
+          in.noperands == 1 && target == sources_[0].data && epilogue.kind == Epilogue::none;
       if (!unchanged) sinks[nsinks++] = {target, store_wide};
     }
     if (message) {
@@ -356,14 +385,17 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
       message += piece_bytes(in, piece.length, send_element);
     }
     if (!nsinks || !piece.length) continue;
-    if (in.noperands == 1 && moves_bytes && piece.length * send_element <= kSmallCopy) {  // not worth a call of a kernel
-      for (int i = 0; i < nsinks; ++i) std::memcpy(sinks[i].data, sources_[0].data, piece.length * prepared_->element);
+    if (in.noperands == 1 && moves_bytes &&
+        piece.length * send_element <= kSmallCopy) {  // not worth a call of a kernel
+      for (int i = 0; i < nsinks; ++i)
+        std::memcpy(sinks[i].data, sources_[0].data, piece.length * prepared_->element);
       continue;
     }
     if (prepared_->user) [[unlikely]]
       prepared_->user->combine(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length);
     else
-      prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length, epilogue);
+      prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length,
+                        epilogue);
   }
 }
 
@@ -399,7 +431,8 @@ void Executor::finish(Lane& lane) {
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
-    group_.ack(rank_, peer, lane.id).store(++received_[static_cast<size_t>(peer)][lane.id], std::memory_order_release);
+    group_.ack(rank_, peer, lane.id)
+        .store(++received_[static_cast<size_t>(peer)][lane.id], std::memory_order_release);
     ring(group_.control(peer));
   }
   lane.arrived = 0;
@@ -409,7 +442,8 @@ void Executor::finish(Lane& lane) {
   lane.done = lane.slice >= prepared_->chunking.slices;
 }
 
-// Waits until peers have consumed what was sent to them: all of it, or only what they read in this rank's own buffers.
+// Waits until peers have consumed what was sent to them: all of it, or only what they read in this rank's own
+// buffers.
 void Executor::drain(Waiter& waiter, bool pointers_only) {
   for (int peer = 0; peer < size_; ++peer) {
     const auto p = static_cast<size_t>(peer);

@@ -1,9 +1,10 @@
 // Runs plans over shared memory.
 //
-// A plan's channel is a sequential program. It is run once per slice of the data, and several slices are in flight in lanes
-// of their own, so that one slice may be reduced up a tree while another is broadcast down:
+// A plan's channel is a sequential program. It is run once per slice of the data, and several slices are in
+// flight in lanes of their own, so that one slice may be reduced up a tree while another is broadcast down:
 //
-//     channel 0   lane 0   slice 0 ........ slice 2 ........ slice 4      each lane has its own messages, headers and slots,
+//     channel 0   lane 0   slice 0 ........ slice 2 ........ slice 4      each lane has its own messages,
+//     headers and slots,
 //                 lane 1   slice 1 ........ slice 3 ........              so lanes never wait for each other
 //     channel 1   lane 2   slice 0 ...
 //
@@ -30,26 +31,30 @@ struct Prepared {
   Chunking chunking;
   Kernel kernel = nullptr;
   Epilogue epilogue;
-  std::shared_ptr<const UserOp> user;      // combines in place of `kernel`, where the operator is the caller's
+  std::shared_ptr<const UserOp> user;  // combines in place of `kernel`, where the operator is the caller's
   uint32_t element = 1, wide_element = 1;  // bytes
   uint32_t lanes = 1;                      // slices in flight per channel
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
   size_t work_bytes = 0, scratch_bytes = 0;
-  uint64_t in_bytes = 0, out_bytes = 0;    // that this rank's input and output must have
-  uint64_t fingerprint = 0;                // without the sequence number
-  uint64_t count = 0;                      // for the record, as are the next
+  uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
+  uint64_t fingerprint = 0;              // without the sequence number
+  uint64_t count = 0;                    // for the record, as are the next
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
 
-  bool is_bool() const { return static_cast<DType>(dtype) == DType::bool_; }  // any byte but 0 is true: a copy makes it 1
+  bool is_bool() const {
+    return static_cast<DType>(dtype) == DType::bool_;
+  }  // any byte but 0 is true: a copy makes it 1
 
-  // Chooses slices, lanes and slots for a pool of `pool_bytes` and messages of about `segment_bytes`: the same on all ranks.
+  // Chooses slices, lanes and slots for a pool of `pool_bytes` and messages of about `segment_bytes`: the
+  // same on all ranks.
   void fit(size_t pool_bytes, size_t segment_bytes);
 };
 
-// What the executor did, instruction by instruction, with the working vector after each; for teaching and tests.
+// What the executor did, instruction by instruction, with the working vector after each; for teaching and
+// tests.
 struct TraceEvent {
   uint32_t channel, slice, instruction, step;
   uint64_t ns;
@@ -70,7 +75,7 @@ struct Call {
 
 // A range of memory that all members have mapped (symmetric memory): peers may read it in place.
 struct Region {
-  uint32_t id;  // below 2^30, the same on all ranks
+  uint32_t id;                   // below 2^30, the same on all ranks
   std::vector<std::byte*> base;  // by rank
   size_t bytes;
 };
@@ -125,7 +130,9 @@ class Executor {
   static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
   std::byte* address(const Ref& ref, uint64_t begin) const;
   Piece part_of(const Ref& shape, uint32_t part) const;
-  size_t slot_index(const Lane& lane, uint32_t connection) const { return lane.id * prepared_->plan->max_connections + connection; }
+  size_t slot_index(const Lane& lane, uint32_t connection) const {
+    return lane.id * prepared_->plan->max_connections + connection;
+  }
   size_t reader_index(const Lane& lane, const Connection& connection, uint32_t k, uint32_t turn) const {
     return ((connection.first + k) * prepared_->lanes + lane.index) * prepared_->slots + turn;
   }
@@ -136,9 +143,9 @@ class Executor {
 
   // The running number of the last message per peer and lane: sent, acknowledged as last seen, received.
   std::vector<std::array<uint64_t, kMaxLanes>> sent_, acked_, received_;
-  std::vector<uint64_t> slot_reader_;   // the number of the message that last used a slot, per reader
-  std::vector<uint32_t> slot_turn_;     // messages put into slots, per lane and connection
-  std::vector<uint8_t> pointed_;        // peers that may still read our buffers
+  std::vector<uint64_t> slot_reader_;  // the number of the message that last used a slot, per reader
+  std::vector<uint32_t> slot_turn_;    // messages put into slots, per lane and connection
+  std::vector<uint8_t> pointed_;       // peers that may still read our buffers
   std::vector<Source> sources_;
   std::vector<const std::byte*> source_at_;
   std::vector<std::byte> work_, scratch_;
@@ -158,7 +165,8 @@ class Executor {
   int agreed_ = 0;
   bool any_pointed_ = false, in_place_ = false;
   std::array<std::byte*, kPlaces> base_{};
-  std::array<size_t, kPlaces> unit_{};  // bytes from one element's place to the next: work memory has room for wide ones
+  std::array<size_t, kPlaces>
+      unit_{};  // bytes from one element's place to the next: work memory has room for wide ones
   alignas(kLine) std::byte inlined_[kInline];
 
   static inline bool (*interrupted_)() = nullptr;

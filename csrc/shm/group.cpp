@@ -27,7 +27,9 @@ std::string list_ranks(const std::vector<int>& ranks) {
 }  // namespace
 
 void set_site_resolver(SiteResolver resolver) { site_resolver = resolver; }
-std::string resolve_site(const Record& record) { return site_resolver ? site_resolver(record) : std::string(); }
+std::string resolve_site(const Record& record) {
+  return site_resolver ? site_resolver(record) : std::string();
+}
 
 Group::Group(int rank, int size, size_t pool_bytes)
     : rank_(rank),
@@ -65,13 +67,15 @@ void Group::forget() {
 
 void Group::depart() {
   if (forgotten_) return;
-  if (control(rank_).presence.exchange(Presence::departed, std::memory_order_acq_rel) != Presence::present) return;
+  if (control(rank_).presence.exchange(Presence::departed, std::memory_order_acq_rel) != Presence::present)
+    return;
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_ && base_[static_cast<size_t>(peer)]) wake(control(peer));
 }
 
 void Group::poison(ErrorKind kind, int culprit) {
-  const uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 | static_cast<uint64_t>(rank_ + 1);
+  const uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 |
+                        static_cast<uint64_t>(rank_ + 1);
   for (int peer = 0; peer < size_; ++peer) {
     if (!base_[static_cast<size_t>(peer)]) continue;
     uint64_t clean = 0;
@@ -88,7 +92,9 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
     if (peer == rank_) continue;
     const Record& theirs = record(peer, sequence);
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
-    const bool finished = reached > sequence || (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
+    const bool finished =
+        reached > sequence ||
+        (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
     if (finished) continue;
     if (const std::string what = gone(peer); !what.empty()) throw Error(ErrorKind::peer, what, peer);
   }
@@ -100,7 +106,8 @@ std::string Group::gone(int peer) const {
   const int fd = pidfd_[static_cast<size_t>(peer)];
   pollfd dead{fd, POLLIN, 0};
   const bool died = fd >= 0 && poll(&dead, 1, 0) == 1;
-  if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed) return who + " has left the communicator";
+  if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
+    return who + " has left the communicator";
   return died ? who + " (process " + std::to_string(control(peer).pid.load()) + ") died" : "";
 }
 
@@ -111,7 +118,8 @@ std::string describe_call(const Record& record) {
     const auto dtype = static_cast<DType>(record.dtype);
     text += std::string(name(dtype)) + "[" + std::to_string(record.count) + "]";
     if (record.op < kOpNames.size()) text += std::string(", ") + kOpNames[record.op];
-    if (record.op == kUserOp) text += ", " + std::string(record.user_op, strnlen(record.user_op, sizeof record.user_op));
+    if (record.op == kUserOp)
+      text += ", " + std::string(record.user_op, strnlen(record.user_op, sizeof record.user_op));
     if (record.root >= 0) text += ", root=" + std::to_string(record.root);
     if (record.deterministic) text += ", deterministic";
   }
@@ -128,7 +136,8 @@ std::string Group::describe(int rank, uint64_t sequence) const {
 }
 
 uint64_t Group::disagreement(uint64_t last) const {
-  constexpr uint64_t window = 32;  // a rank that waits for nobody in a call is stopped a few calls later by full headers
+  constexpr uint64_t window =
+      32;  // a rank that waits for nobody in a call is stopped a few calls later by full headers
   for (uint64_t sequence = last > window ? last - window : 1; sequence <= last; ++sequence) {
     std::optional<uint64_t> first;
     for (int peer = 0; peer < size_; ++peer) {
@@ -149,8 +158,8 @@ void Group::raise_mismatch(uint64_t noticed) {
     own.has_text.store(1, std::memory_order_release);
   }
   poison(ErrorKind::mismatch);
-  // The others resolve their call sites too, as soon as they notice, those that have returned in their next call; a rank
-  // that does not is described without.
+  // The others resolve their call sites too, as soon as they notice, those that have returned in their next
+  // call; a rank that does not is described without.
   const uint64_t until = now_ns() + 300'000'000;
   for (int peer = 0; peer < size_; ++peer)
     while (!control(peer).has_text.load(std::memory_order_acquire) && now_ns() < until &&
@@ -169,13 +178,19 @@ void Group::raise_mismatch(uint64_t noticed) {
   bool alike = false;
   for (const auto& [what, ranks] : said) {
     groups.emplace_back(ranks, what.second);
-    const auto [known, added] = calls.try_emplace(what.second.substr(0, what.second.find(" at ")), what.first);
+    const auto [known, added] =
+        calls.try_emplace(what.second.substr(0, what.second.find(" at ")), what.first);
     alike |= !added && known->second != what.first;
   }
-  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   std::string text;
-  for (const auto& [ranks, what] : groups) text += (text.empty() ? "" : " while ") + list_ranks(ranks) + " " + what;
-  if (alike) text += "; what reads alike differs in algorithm=, the factor of scaled_sum, the function of op(), or the counts of blocks";
+  for (const auto& [ranks, what] : groups)
+    text += (text.empty() ? "" : " while ") + list_ranks(ranks) + " " + what;
+  if (alike)
+    text +=
+        "; what reads alike differs in algorithm=, the factor of scaled_sum, the function of op(), or the "
+        "counts of blocks";
   if (!silent.empty()) text += "; " + list_ranks(silent) + " did neither yet";
   throw Error(ErrorKind::mismatch, "the ranks disagree in call " + std::to_string(sequence) + ": " + text,
               groups.empty() ? -1 : groups.front().first.front());
@@ -183,29 +198,38 @@ void Group::raise_mismatch(uint64_t noticed) {
 
 void Group::raise_poison(uint64_t sequence) {
   const uint64_t word = control(rank_).poison.load(std::memory_order_acquire);
-  const int peer = static_cast<int>(word & 0xffffffu) - 1, culprit = static_cast<int>(word >> 24 & 0xffffffu) - 1;
+  const int peer = static_cast<int>(word & 0xffffffu) - 1,
+            culprit = static_cast<int>(word >> 24 & 0xffffffu) - 1;
   const auto kind = static_cast<ErrorKind>(word >> 48);
   if (kind == ErrorKind::mismatch) {
-    // The call in question may be the raiser's last one; this rank may not have reached it, or have returned from it.
+    // The call in question may be the raiser's last one; this rank may not have reached it, or have returned
+    // from it.
     uint64_t theirs = 0;
     for (uint64_t back = 0; back < kRecords && peer >= 0; ++back)
       theirs = std::max(theirs, record(peer, back).sequence.load(std::memory_order_acquire));
     raise_mismatch(std::max(theirs, sequence));
   }
   const std::string who = "rank " + std::to_string(peer);
-  if (kind == ErrorKind::aborted) throw Error(ErrorKind::aborted, "the communicator was aborted by " + who, peer);
+  if (kind == ErrorKind::aborted)
+    throw Error(ErrorKind::aborted, "the communicator was aborted by " + who, peer);
   if (kind == ErrorKind::peer && culprit >= 0 && culprit != rank_) {
     const std::string what = gone(culprit);
-    throw Error(ErrorKind::peer, (what.empty() ? "rank " + std::to_string(culprit) + " failed" : what) + ", as " + who + " noticed", culprit);
+    throw Error(
+        ErrorKind::peer,
+        (what.empty() ? "rank " + std::to_string(culprit) + " failed" : what) + ", as " + who + " noticed",
+        culprit);
   }
-  const char* why = kind == ErrorKind::timeout ? " waited in vain" : kind == ErrorKind::interrupted ? " was interrupted" : " raised an error";
+  const char* why = kind == ErrorKind::timeout       ? " waited in vain"
+                    : kind == ErrorKind::interrupted ? " was interrupted"
+                                                     : " raised an error";
   throw Error(ErrorKind::peer, who + why + "; the communicator is unusable", peer);
 }
 
 std::string Group::missing(uint64_t sequence) const {
   std::vector<int> ranks;
   for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_ && record(peer, sequence).sequence.load(std::memory_order_acquire) < sequence) ranks.push_back(peer);
+    if (peer != rank_ && record(peer, sequence).sequence.load(std::memory_order_acquire) < sequence)
+      ranks.push_back(peer);
   return ranks.empty() ? "" : list_ranks(ranks);
 }
 

@@ -55,10 +55,12 @@ class Group {
 
   // Has this rank been told that the communicator is broken? One load of an own line.
   bool poisoned() const { return control(rank_).poison.load(std::memory_order_acquire) != 0; }
-  // Tells every member (the first one to raise wins) and wakes them. Never blocks. `culprit`: the rank at fault, or -1.
+  // Tells every member (the first one to raise wins) and wakes them. Never blocks. `culprit`: the rank at
+  // fault, or -1.
   void poison(ErrorKind kind, int culprit = -1);
 
-  // The slow look at the peers, made while waiting in call `sequence`. Throws Error if it cannot be completed.
+  // The slow look at the peers, made while waiting in call `sequence`. Throws Error if it cannot be
+  // completed.
   void check_peers(uint64_t sequence, uint64_t waited_ns);
   // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
   [[noreturn]] void raise_poison(uint64_t sequence);
@@ -69,8 +71,8 @@ class Group {
  private:
   std::string describe(int rank, uint64_t sequence) const;
   std::string gone(int peer) const;
-  // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than the one in
-  // which it is noticed: a rank may have returned from it, and wait for something else now.
+  // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than
+  // the one in which it is noticed: a rank may have returned from it, and wait for something else now.
   uint64_t disagreement(uint64_t last) const;
 
   int rank_, size_;

@@ -1,14 +1,14 @@
-// One segment of memory per rank and communicator, written by its owner (except the doorbell and the poison word) and
-// mapped by all members:
+// One segment of memory per rank and communicator, written by its owner (except the doorbell and the poison
+// word) and mapped by all members:
 //
 //     Control      | who am I, am I asleep, is the communicator poisoned, what went wrong
 //     Record[64]   | the flight recorder: my last calls; others compare their fingerprints with theirs
-//     Header[peer][lane][kDepth]   | my messages to each peer: one cache line each, payload inside when it is small
-//     Ack[peer][lane]              | how many of each peer's messages I have consumed
-//     pool         | payload slots of larger messages
+//     Header[peer][lane][kDepth]   | my messages to each peer: one cache line each, payload inside when it is
+//     small Ack[peer][lane]              | how many of each peer's messages I have consumed pool         |
+//     payload slots of larger messages
 //
-// A message is published by the release store of Header::flag, its running number; its reader acknowledges by the release
-// store of the same number in its own Ack. Nothing is ever reset.
+// A message is published by the release store of Header::flag, its running number; its reader acknowledges by
+// the release store of the same number in its own Ack. Nothing is ever reset.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,16 @@ inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
 inline constexpr uint32_t kDepth = 4;      // messages in flight per peer and lane
 inline constexpr uint32_t kRecords = 64;
-inline constexpr size_t kInline = 32;      // payload bytes inside the header
+inline constexpr size_t kInline = 32;  // payload bytes inside the header
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-enum class Carrier : uint32_t { inlined, slot, region, pointer };  // where the payload is: header, pool, symmetric memory, same process
+enum class Carrier : uint32_t {
+  inlined,
+  slot,
+  region,
+  pointer
+};  // where the payload is: header, pool, symmetric memory, same process
 
 struct alignas(kLine) Header {
   std::atomic<uint64_t> flag;  // running number, written last
@@ -47,15 +52,15 @@ enum class CallState : uint32_t { none, running, done, failed };
 struct alignas(kLine) Record {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> fingerprint;
-  uint64_t count;          // elements
-  uint64_t started, ended; // ticks (see wait.hpp)
-  uint64_t code;           // call site: code object and instruction, resolved only for an error
+  uint64_t count;           // elements
+  uint64_t started, ended;  // ticks (see wait.hpp)
+  uint64_t code;            // call site: code object and instruction, resolved only for an error
   int32_t instruction;
   int32_t root;
   std::atomic<CallState> state;
   uint16_t verb, algorithm;
   uint8_t dtype, op, deterministic, pad;
-  char user_op[48];        // the name of a user's operator
+  char user_op[48];  // the name of a user's operator
   uint32_t reserved[1];
 };
 static_assert(sizeof(Record) == 2 * kLine);
@@ -66,11 +71,12 @@ struct Control {
   // written by the owner
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
-  std::atomic<uint32_t> has_text;   // `text` is complete
+  std::atomic<uint32_t> has_text;  // `text` is complete
   alignas(kLine) std::atomic<uint32_t> asleep;
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
-  alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 48 | rank at fault + 1 << 24 | rank + 1 of who raised first
+  alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 48 | rank at fault + 1 << 24 | rank + 1 of
+                                                // who raised first
   // written by the owner: where it stands, for the error texts of all
   alignas(kLine) char text[2048];
 };

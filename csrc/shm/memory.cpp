@@ -39,7 +39,8 @@ size_t read_number(const char* path, const char* key, size_t fallback) {
 
 std::byte* map(int fd, size_t bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) throw Error(ErrorKind::transport, std::string("mmap of shared memory: ") + std::strerror(errno));
+  if (address == MAP_FAILED)
+    throw Error(ErrorKind::transport, std::string("mmap of shared memory: ") + std::strerror(errno));
   madvise(address, bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(address);
 }
@@ -50,7 +51,8 @@ size_t available_memory() {
   constexpr size_t unlimited = std::numeric_limits<size_t>::max();
   const size_t kib = read_number("/proc/meminfo", "MemAvailable:", unlimited);
   size_t available = kib == unlimited ? kib : kib * 1024;
-  const size_t limit = read_number("/sys/fs/cgroup/memory.max", "", unlimited);  // "max" has no digits: unlimited
+  const size_t limit =
+      read_number("/sys/fs/cgroup/memory.max", "", unlimited);  // "max" has no digits: unlimited
   const size_t used = read_number("/sys/fs/cgroup/memory.current", "", 0);
   if (limit != unlimited) available = std::min(available, limit > used ? limit - used : 0);
   return available;
@@ -84,8 +86,9 @@ void Mapping::close_fd() {
 Mapping Mapping::create(size_t bytes, const char* name) {
   const size_t available = available_memory();
   const auto refuse = [&](const char* why) {
-    throw Error(ErrorKind::transport, std::string("no memory for ") + name + ": needs " + std::to_string(bytes) + " bytes, " +
-                                          std::to_string(available) + " are available" + why);
+    throw Error(ErrorKind::transport, std::string("no memory for ") + name + ": needs " +
+                                          std::to_string(bytes) + " bytes, " + std::to_string(available) +
+                                          " are available" + why);
   };
   if (bytes > available) refuse("");
   Mapping made;

@@ -16,7 +16,8 @@ class Mapping {
   static Mapping create(size_t bytes, const char* name);
   // Private memory without a descriptor, for a communicator of one rank.
   static Mapping alone(size_t bytes);
-  // Maps a descriptor received from a peer (the descriptor stays the caller's). Throws Error(transport) if it is smaller.
+  // Maps a descriptor received from a peer (the descriptor stays the caller's). Throws Error(transport) if it
+  // is smaller.
   static Mapping attach(int fd, size_t bytes);
 
   std::byte* data() const { return data_; }

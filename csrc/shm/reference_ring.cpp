@@ -18,7 +18,8 @@ void ReferenceRing::all_reduce(const float* in, float* out, size_t count) {
   for (size_t segment = 0; segment < segments; ++segment) {
     // The elements of this segment of chunk `index`, counted round the ring.
     const auto part = [&](size_t index) {
-      const size_t chunk = std::min(count, index % size * per_chunk), end = std::min(count, chunk + per_chunk);
+      const size_t chunk = std::min(count, index % size * per_chunk),
+                   end = std::min(count, chunk + per_chunk);
       const size_t first = std::min(end, chunk + segment * per_slot);
       return std::pair(first, std::min(end - first, per_slot));
     };
@@ -34,7 +35,8 @@ void ReferenceRing::all_reduce(const float* in, float* out, size_t count) {
       acknowledge();
       publish(n * sizeof(float));
     }
-    for (size_t step = 1; step < size; ++step) {  // all-gather: keep what arrives, pass it on but for the last
+    for (size_t step = 1; step < size;
+         ++step) {  // all-gather: keep what arrives, pass it on but for the last
       const auto [at, n] = part(rank + 1 + size - step);
       const float* arrived = receive(waiter);
       const Source source{arrived, false};
@@ -65,7 +67,8 @@ void ReferenceRing::acknowledge() {
 
 float* ReferenceRing::slot(Waiter& waiter) {
   const int right = (group_.rank() + 1) % group_.size();
-  while (sent_ >= kDepth && group_.ack(right, group_.rank(), kLane).load(std::memory_order_acquire) + kDepth <= sent_)
+  while (sent_ >= kDepth &&
+         group_.ack(right, group_.rank(), kLane).load(std::memory_order_acquire) + kDepth <= sent_)
     if (waiter.pause()) group_.check_peers(0, 0);
   waiter.progress();
   return reinterpret_cast<float*>(group_.pool(group_.rank()) + (sent_ + 1) % kDepth * slot_bytes_);

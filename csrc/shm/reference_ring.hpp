@@ -1,5 +1,6 @@
-// A ring all-reduce written by hand, for float32 sums: the yardstick for the executor (bench/ring_gate.py), and a loop that
-// a student can follow. It uses the same segments, headers and slots, and the last lane, which plans rarely need.
+// A ring all-reduce written by hand, for float32 sums: the yardstick for the executor (bench/ring_gate.py),
+// and a loop that a student can follow. It uses the same segments, headers and slots, and the last lane,
+// which plans rarely need.
 #pragma once
 
 #include <cstddef>

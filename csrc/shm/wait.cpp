@@ -32,8 +32,10 @@ uint64_t ticks_to_ns(uint64_t value) {
   static const std::pair<uint64_t, uint64_t> first{ticks(), now_ns()};
   uint64_t ticks_now = ticks(), ns_now = now_ns();
   while (ns_now - first.second < 1'000'000) ticks_now = ticks(), ns_now = now_ns();
-  const double rate = static_cast<double>(ns_now - first.second) / static_cast<double>(ticks_now - first.first);
-  return static_cast<uint64_t>(static_cast<double>(ns_now) - static_cast<double>(static_cast<int64_t>(ticks_now - value)) * rate);
+  const double rate =
+      static_cast<double>(ns_now - first.second) / static_cast<double>(ticks_now - first.first);
+  return static_cast<uint64_t>(static_cast<double>(ns_now) -
+                               static_cast<double>(static_cast<int64_t>(ticks_now - value)) * rate);
 }
 
 bool register_membarrier() {

@@ -1,8 +1,9 @@
 // Polite waiting: spin briefly, yield, then sleep on the own doorbell until a peer rings.
 //
-// The sleeper stores `asleep`, then looks at the flags once more; the waker stores its flag, then looks at `asleep`. One of
-// the two must see the other's store. The waker is the hot path, so it has no fence: the sleeper's membarrier() makes every
-// running thread of the registered processes order its accesses. Where the kernel has no membarrier, sleeps are short.
+// The sleeper stores `asleep`, then looks at the flags once more; the waker stores its flag, then looks at
+// `asleep`. One of the two must see the other's store. The waker is the hot path, so it has no fence: the
+// sleeper's membarrier() makes every running thread of the registered processes order its accesses. Where the
+// kernel has no membarrier, sleeps are short.
 #pragma once
 
 #include <atomic>
@@ -47,13 +48,13 @@ inline void ring(Control& control) {
 }
 
 struct Patience {
-  uint32_t spins = 2000;   // short: a peer that runs answers within microseconds
-  uint32_t yields = 200;   // gives the core to a peer that shares it
+  uint32_t spins = 2000;  // short: a peer that runs answers within microseconds
+  uint32_t yields = 200;  // gives the core to a peer that shares it
   bool membarrier = false;
 };
 
-// One wait of one rank. `pause` is called each time nothing could be done; it returns true when it has slept, that is when
-// there is time to look after the peers.
+// One wait of one rank. `pause` is called each time nothing could be done; it returns true when it has slept,
+// that is when there is time to look after the peers.
 class Waiter {
  public:
   Waiter(Control& own, const Patience& patience) : own_(own), patience_(patience) {}

@@ -44,7 +44,9 @@ class Explanation:
     candidates: tuple[Candidate, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.collective} of {self.nbytes} bytes on {self.size} ranks: {self.chosen} ({self.reason})"]
+        lines = [
+            f"{self.collective} of {self.nbytes} bytes on {self.size} ranks: {self.chosen} ({self.reason})"
+        ]
         width = max(len(c.name) for c in self.candidates)
         for c in self.candidates:
             time = "         -" if c.seconds is None else f"{c.seconds * 1e6:7.1f} us"
@@ -98,7 +100,9 @@ class Needs:
 def needs(collective: str, operator: Operator | None, deterministic: bool, *, uneven: bool = False) -> Needs:
     """The needs of a call."""
     reduces = COLLECTIVES[collective].reduces and operator is not None
-    return Needs(reduces and deterministic, reduces and operator is not None and not operator.commutative, not uneven)
+    return Needs(
+        reduces and deterministic, reduces and operator is not None and not operator.commutative, not uneven
+    )
 
 
 def obstacle(algorithm: Algorithm, size: int, root: int, wanted: Needs) -> str:
@@ -133,7 +137,9 @@ def candidates(
     race.sort(key=lambda c: (c.seconds is None, c.seconds or 0.0))
     best = race[0].seconds
     return [
-        c if c.seconds is None or not best else Candidate(c.name, c.seconds, "fastest" if i == 0 else f"{c.seconds / best:.2f} x the fastest")
+        c
+        if c.seconds is None or not best
+        else Candidate(c.name, c.seconds, "fastest" if i == 0 else f"{c.seconds / best:.2f} x the fastest")
         for i, c in enumerate(race)
     ]
 
@@ -152,8 +158,14 @@ def choose(
     if named is not None:
         one = find(collective, named)
         if why := obstacle(one, size, root, wanted):
-            can = [c.name for c in candidates(collective, nbytes, size, machine, root=root, wanted=wanted) if c.seconds is not None]
-            raise UnsupportedError(f"{collective} by {named!r}: {why}; these can: {', '.join(can) or 'none'}", algorithm=named)
+            can = [
+                c.name
+                for c in candidates(collective, nbytes, size, machine, root=root, wanted=wanted)
+                if c.seconds is not None
+            ]
+            raise UnsupportedError(
+                f"{collective} by {named!r}: {why}; these can: {', '.join(can) or 'none'}", algorithm=named
+            )
         return one
     best = candidates(collective, nbytes, size, machine, root=root, wanted=wanted)[0]
     if best.seconds is None:
@@ -162,7 +174,15 @@ def choose(
 
 
 def explain(
-    collective: str, nbytes: int, size: int, machine: Machine, *, named: str | None, reason: str, root: int = 0, wanted: Needs = ANYTHING
+    collective: str,
+    nbytes: int,
+    size: int,
+    machine: Machine,
+    *,
+    named: str | None,
+    reason: str,
+    root: int = 0,
+    wanted: Needs = ANYTHING,
 ) -> Explanation:
     """Why `choose` chooses what it chooses."""
     if collective not in COLLECTIVES:

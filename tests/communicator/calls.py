@@ -1,6 +1,6 @@
 """One collective call as a value, made and checked on every rank.
 
-    check(comm, Call("all_reduce", "ring", dtype="bfloat16", shape=(7, 3), into="transposed", seed=1))
+check(comm, Call("all_reduce", "ring", dtype="bfloat16", shape=(7, 3), into="transposed", seed=1))
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def check(comm: Any, call: Call) -> str:
     where = f"rank {comm.rank} of {comm.size}: {replace(call, memory=None)}"
     if want is None:
         assert got is None, where
-        assert outer is None or outer.tobytes() == before.tobytes(), f"out of a rank without result changed; {where}"
+        assert outer is None or outer.tobytes() == before.tobytes(), (
+            f"out of a rank without result changed; {where}"
+        )
         if call.into == "in place":
             assert reference.same(np.ascontiguousarray(x).reshape(x.shape), mine), f"x changed; {where}"
         return ""

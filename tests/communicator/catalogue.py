@@ -42,7 +42,9 @@ def wanted(verb: str, xs: list[Array], rank: int, root: int) -> Array | None:
     return reference.fold("sum", upto) if upto else None
 
 
-def check(comm: Any, verb: str, algorithm: str | None, count: int, dtype: str, root: int, way: str, seed: int) -> None:
+def check(
+    comm: Any, verb: str, algorithm: str | None, count: int, dtype: str, root: int, way: str, seed: int
+) -> None:
     """One call of an even verb; `count` elements of a block where there are blocks."""
     contract = COLLECTIVES[verb]
     blocks = contract.output == "block" or verb in ("all_to_all", "scatter")
@@ -61,10 +63,14 @@ def check(comm: Any, verb: str, algorithm: str | None, count: int, dtype: str, r
         got = got.wait() if way == "async" else got
     what = (verb, algorithm, comm.size, comm.rank, count, dtype, root, way, seed)
     assert (got is None) == (want is None), what
-    assert want is None or (got.shape == want.shape and got.dtype == want.dtype and np.array_equal(got, want)), what
+    assert want is None or (
+        got.shape == want.shape and got.dtype == want.dtype and np.array_equal(got, want)
+    ), what
 
 
-def check_uneven(comm: Any, verb: str, algorithm: str | None, counts: list[int], root: int, told: bool, seed: int) -> None:
+def check_uneven(
+    comm: Any, verb: str, algorithm: str | None, counts: list[int], root: int, told: bool, seed: int
+) -> None:
     """One call of an uneven verb with rows of two elements; `told`: the counts are given, else exchanged."""
     size, rank = comm.size, comm.rank
     rng = np.random.default_rng(seed)
@@ -111,7 +117,16 @@ def every_algorithm(comm: Any, counts: list[int], dtypes: list[str]) -> int:
         for algorithm in able(verb, comm.size):
             for root in range(comm.size if COLLECTIVES[verb].rooted else 1):
                 for i, count in enumerate(counts):
-                    check(comm, verb, algorithm, count, dtypes[(made + i) % len(dtypes)], root, WAYS[made % 4], made)
+                    check(
+                        comm,
+                        verb,
+                        algorithm,
+                        count,
+                        dtypes[(made + i) % len(dtypes)],
+                        root,
+                        WAYS[made % 4],
+                        made,
+                    )
                     made += 1
     zeros = [(3 * r) % 4 for r in range(comm.size)]
     for verb in UNEVEN:
@@ -146,5 +161,3 @@ def soak(comm: Any, operations: int, seed: int) -> int:
     pairs.close()
     turned.close()
     return made
-
-

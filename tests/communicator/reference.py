@@ -12,9 +12,9 @@ from pycollectives.schedule import find, names
 Array = np.ndarray[Any, Any]
 
 DTYPES = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-    "float8_e4m3fn float8_e5m2 complex64 complex128"
-).split()
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"),
+)
 SMALL_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 VERBS = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
@@ -54,7 +54,9 @@ def values(dtype: str, shape: tuple[int, ...], rng: np.random.Generator, *, exac
         return rng.integers(0, 2, shape).astype(bool)
     if is_complex(dtype):
         part = dtype.replace("complex64", "float32").replace("complex128", "float64")
-        return np.asarray(values(part, shape, rng, exact=exact) + 1j * values(part, shape, rng, exact=exact)).astype(dtype)
+        return np.asarray(
+            values(part, shape, rng, exact=exact) + 1j * values(part, shape, rng, exact=exact)
+        ).astype(dtype)
     if is_float(dtype):
         drawn = rng.integers(-3, 4, shape) if exact else rng.standard_normal(shape)
         return np.asarray(drawn).astype(dtype)
@@ -74,7 +76,15 @@ def _product(a: Array, b: Array) -> Array:
 
 def _combine(op: str, a: Array, b: Array) -> Array:
     if a.dtype == bool:
-        op = {"sum": "lor", "max": "lor", "prod": "land", "min": "land", "band": "land", "bor": "lor", "bxor": "lxor"}.get(op, op)
+        op = {
+            "sum": "lor",
+            "max": "lor",
+            "prod": "land",
+            "min": "land",
+            "band": "land",
+            "bor": "lor",
+            "bxor": "lxor",
+        }.get(op, op)
     if op == "prod":
         return _product(a, b)
     functions: dict[str, Any] = {
@@ -88,7 +98,9 @@ def _combine(op: str, a: Array, b: Array) -> Array:
 def _finished(op: str, total: Array, n: int) -> Array:
     """The epilogue, in the accumulation type; complex values by parts."""
     if total.dtype.kind == "c":
-        return _finished(op, total.reshape(-1).view(total.real.dtype), n).view(total.dtype).reshape(total.shape)
+        return (
+            _finished(op, total.reshape(-1).view(total.real.dtype), n).view(total.dtype).reshape(total.shape)
+        )
     if op == "avg":
         if total.dtype.kind in "iu":  # truncated toward zero
             quotient = total // n
@@ -153,4 +165,6 @@ def close(op: str, got: Array, xs: list[Array]) -> bool:
         low, top = (middle - error).astype(real).astype(dtype), (middle + error).astype(real).astype(dtype)
     x = got.astype(np.float64)
     inside = (low.astype(np.float64) <= x) & (x <= top.astype(np.float64))
-    return bool(np.all(inside | (np.isnan(x) & (np.isnan(low.astype(np.float64)) | np.isnan(top.astype(np.float64))))))
+    return bool(
+        np.all(inside | (np.isnan(x) & (np.isnan(low.astype(np.float64)) | np.isnan(top.astype(np.float64)))))
+    )

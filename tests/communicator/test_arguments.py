@@ -24,23 +24,47 @@ def cases(comm: Any) -> list[tuple[type[Exception], str, Callable[[], Any]]]:
     invalid, unsupported = pc.InvalidArgumentError, pc.UnsupportedError
     return [
         # shapes
-        (invalid, rf"out has {6 * n + 1} elements .* the result has {6 * n}", lambda: comm.all_reduce(x, out=np.ones(6 * n + 1))),
-        (invalid, rf"out has shape \({2 * n}, 3\), the result has \({6 * n},\)", lambda: comm.all_reduce(x, out=np.ones((2 * n, 3)))),
-        (invalid, r"out has 9 elements .* the result has 10", lambda: comm.all_gather(np.ones(10 // n), out=np.ones(9))),
+        (
+            invalid,
+            rf"out has {6 * n + 1} elements .* the result has {6 * n}",
+            lambda: comm.all_reduce(x, out=np.ones(6 * n + 1)),
+        ),
+        (
+            invalid,
+            rf"out has shape \({2 * n}, 3\), the result has \({6 * n},\)",
+            lambda: comm.all_reduce(x, out=np.ones((2 * n, 3))),
+        ),
+        (
+            invalid,
+            r"out has 9 elements .* the result has 10",
+            lambda: comm.all_gather(np.ones(10 // n), out=np.ones(9)),
+        ),
         (invalid, rf"multiple of {n}.*\({n + 1}, 2\)", lambda: comm.reduce_scatter(np.ones((n + 1, 2)))),
         (invalid, rf"multiple of {n}.*\(\)", lambda: comm.reduce_scatter(np.ones(()))),
         (invalid, rf"multiple of {n}.*\(1, {2 * n}\)", lambda: comm.reduce_scatter(np.ones((1, 2 * n)))),
         (invalid, "out has 5 elements", lambda: comm.reduce_scatter(x, out=np.ones(5))),
         # dtypes
-        (invalid, "out has dtype float32, the result has float64", lambda: comm.all_reduce(x, out=np.ones(6 * n, np.float32))),
+        (
+            invalid,
+            "out has dtype float32, the result has float64",
+            lambda: comm.all_reduce(x, out=np.ones(6 * n, np.float32)),
+        ),
         (invalid, "object", lambda: comm.all_reduce(np.array([None, 1]))),
         (invalid, "object", lambda: comm.broadcast(np.array([{}]))),
         (invalid, ">f8.*byte order.*astype", lambda: comm.all_reduce(x.astype(">f8"))),
         (invalid, "byte order", lambda: comm.broadcast(np.zeros(3, [("a", ">i4"), ("b", "i4")]))),
         (unsupported, "complex64.*sum, prod", lambda: comm.all_reduce(np.ones(3, np.complex64), "max")),
         (unsupported, "avg is not defined for bool.*sum", lambda: comm.all_reduce(np.ones(3, bool), "avg")),
-        (unsupported, "band is not defined for float32.*min, max", lambda: comm.all_reduce(np.ones(3, np.float32), "band")),
-        (unsupported, "datetime64.*cannot be reduced.*float32", lambda: comm.all_reduce(np.zeros(3, "M8[s]"))),
+        (
+            unsupported,
+            "band is not defined for float32.*min, max",
+            lambda: comm.all_reduce(np.ones(3, np.float32), "band"),
+        ),
+        (
+            unsupported,
+            "datetime64.*cannot be reduced.*float32",
+            lambda: comm.all_reduce(np.zeros(3, "M8[s]")),
+        ),
         (unsupported, "cannot be reduced", lambda: comm.all_reduce(np.zeros(3, "S4"))),
         (unsupported, "cannot be reduced", lambda: comm.reduce_scatter(np.zeros(n, np.longdouble))),
         # operators, algorithms, verbs
@@ -53,8 +77,16 @@ def cases(comm: Any) -> list[tuple[type[Exception], str, Callable[[], Any]]]:
         (invalid, "no algorithm 'rnig'; did you mean 'ring'", lambda: comm.all_reduce(x, algorithm="rnig")),
         (invalid, "'two_shot' exists for all_reduce", lambda: comm.broadcast(x, algorithm="two_shot")),
         (invalid, "no algorithm 7", lambda: comm.barrier(algorithm=7)),
-        (unsupported, "left fold.*two_shot", lambda: comm.all_reduce(x, algorithm="double_binary_tree", deterministic=True)),
-        (invalid, "unknown collective 'all_redcue'; did you mean 'all_reduce'", lambda: comm.plan("all_redcue", x)),
+        (
+            unsupported,
+            "left fold.*two_shot",
+            lambda: comm.all_reduce(x, algorithm="double_binary_tree", deterministic=True),
+        ),
+        (
+            invalid,
+            "unknown collective 'all_redcue'; did you mean 'all_reduce'",
+            lambda: comm.plan("all_redcue", x),
+        ),
         (invalid, "unknown collective", lambda: comm.explain("bcast", nbytes=8)),
         (invalid, "unknown collective", lambda: comm.algorithms("bcast")),
         # roots
@@ -69,7 +101,11 @@ def cases(comm: Any) -> list[tuple[type[Exception], str, Callable[[], Any]]]:
         # outputs
         (invalid, "read-only", lambda: comm.all_reduce(x, out=read_only(6 * n))),
         (invalid, "list.*not a NumPy array", lambda: comm.all_reduce(x, out=[0.0] * 6 * n)),
-        (invalid, "stride is 0", lambda: comm.all_reduce(x, out=np.lib.stride_tricks.as_strided(b, (6 * n,), (0,)))),
+        (
+            invalid,
+            "stride is 0",
+            lambda: comm.all_reduce(x, out=np.lib.stride_tricks.as_strided(b, (6 * n,), (0,))),
+        ),
         (invalid, "read-only|stride", lambda: comm.all_reduce(x, out=np.broadcast_to(np.zeros(1), (6 * n,)))),
         (invalid, "overlap", lambda: comm.all_reduce(b[0 : 6 * n], out=b[2 : 6 * n + 2])),
         (invalid, "overlap", lambda: comm.all_reduce(b[0 : 6 * n], out=b[6 * n - 1 :: -1])),
@@ -77,7 +113,11 @@ def cases(comm: Any) -> list[tuple[type[Exception], str, Callable[[], Any]]]:
         (invalid, "overlap", lambda: comm.all_gather(b[1:3], out=b[: 2 * n])),
         (invalid, "overlap", lambda: comm.all_gather(b[2 * n : 2 * n + 2], out=b[1 : 2 * n + 1])),
         (invalid, "overlap", lambda: comm.reduce_scatter(b[: 2 * n], out=b[1:3])),
-        (invalid, "overlap", lambda: comm.broadcast(b[: 6 * n].reshape(3, -1), out=b[: 6 * n].reshape(-1, 3).T)),
+        (
+            invalid,
+            "overlap",
+            lambda: comm.broadcast(b[: 6 * n].reshape(3, -1), out=b[: 6 * n].reshape(-1, 3).T),
+        ),
         # timeouts
         (invalid, "timeout", lambda: comm.barrier(timeout="soon")),
         (invalid, "timeout", lambda: comm.all_reduce(x, timeout=float("nan"))),
@@ -154,11 +194,25 @@ def test_odd_but_right(pools: Pools, size: int) -> None:
 
 def plain_data(comm: Any) -> None:
     """What is only moved may be of any dtype without objects; the same count again in another dtype."""
-    kinds = ["S5", "S9", "V3", "V11", "U2", "M8[s]", "M8[ns]", "m8[us]", np.longdouble, [("a", "i4"), ("b", "f8", (3,))]]
+    kinds = [
+        "S5",
+        "S9",
+        "V3",
+        "V11",
+        "U2",
+        "M8[s]",
+        "M8[ns]",
+        "m8[us]",
+        np.longdouble,
+        [("a", "i4"), ("b", "f8", (3,))],
+    ]
     for _ in range(2):
         for kind in kinds:
             dtype = np.dtype(kind)
-            mine = [(np.arange(4 * dtype.itemsize) % 50 + 65 + r).astype(np.uint8).view(dtype) for r in range(comm.size)]
+            mine = [
+                (np.arange(4 * dtype.itemsize) % 50 + 65 + r).astype(np.uint8).view(dtype)
+                for r in range(comm.size)
+            ]
             assert comm.broadcast(mine[comm.rank], root=1).tobytes() == mine[1].tobytes()
             gathered = comm.all_gather(mine[comm.rank])
             assert gathered.dtype == dtype and gathered.tobytes() == b"".join(x.tobytes() for x in mine)

@@ -44,7 +44,10 @@ def mixed(comm: Any) -> None:
         kind = rng.integers(5)
         asynchronous = bool(rng.integers(2))
         if kind == 0:
-            got, want = comm.all_reduce(x, "max", async_op=asynchronous), np.full(n, (comm.size - 1) * 1000 + i)
+            got, want = (
+                comm.all_reduce(x, "max", async_op=asynchronous),
+                np.full(n, (comm.size - 1) * 1000 + i),
+            )
         elif kind == 1:
             root = int(rng.integers(comm.size))
             got, want = comm.broadcast(x, root=root, async_op=asynchronous), np.full(n, root * 1000 + i)

@@ -15,7 +15,9 @@ def test_every_algorithm_on_threads(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_algorithm_in_processes(pools: Pools, size: int) -> None:
-    made = pools(size).run(catalogue.every_algorithm, [1, 61, 30_011], ["int32", "float16", "complex64"], timeout=110)
+    made = pools(size).run(
+        catalogue.every_algorithm, [1, 61, 30_011], ["int32", "float16", "complex64"], timeout=110
+    )
     assert min(made) > 100
 
 

@@ -42,7 +42,9 @@ def reduce_until_somebody_dies(comm: Any, victim: int, way: str) -> Any:
     again = comm.plan("all_reduce", x) if way == "plan" else None
     while True:
         if way == "async":
-            caught = catch(lambda: [work.wait() for work in [comm.all_reduce(x, async_op=True) for _ in range(3)]])
+            caught = catch(
+                lambda: [work.wait() for work in [comm.all_reduce(x, async_op=True) for _ in range(3)]]
+            )
         else:
             caught = catch(again or (lambda: comm.all_reduce(x)))
         if caught[0] != "nothing":
@@ -218,7 +220,9 @@ def test_a_script_that_raises_ends_the_job(tmp_path: Path) -> None:
         "if comm.rank == 1:\n    raise ValueError('what I said')\ncomm.barrier()\n"
     )
     start = time.monotonic()
-    launch = "import sys; from pycollectives.bootstrap.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    launch = (
+        "import sys; from pycollectives.bootstrap.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", launch, str(script)],
         env={**os.environ, "PYTHONPATH": str(ranks.ROOT)},
@@ -334,7 +338,9 @@ def test_the_job_ends_by_sigterm_and_leaves_no_process(tmp_path: Path) -> None:
         "import os, pycollectives as pc\ncomm = pc.init()\nprint(os.getpid(), flush=True)\n"
         "if comm.rank == 0:\n    comm.barrier()\nelse:\n    comm.split(0)\n"
     )
-    launch = "import sys; from pycollectives.bootstrap.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    launch = (
+        "import sys; from pycollectives.bootstrap.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    )
     job = subprocess.Popen(
         [sys.executable, "-c", launch, str(script)],
         env={**os.environ, "PYTHONPATH": str(ranks.ROOT)},

@@ -100,7 +100,7 @@ def disagree(comm: Any, name: str, odd: int) -> tuple[float, str, Any, float]:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_rank_raises(pools: Pools, size: int, name: str) -> None:
     for odd in range(size):
-        for seconds, text, sequence, again in pools(size).run(disagree, name, odd):
+        for seconds, text, _sequence, again in pools(size).run(disagree, name, odd):
             assert seconds < 1.0, text
             assert all(word in text for word in CASES[name][2]), text
             assert f"rank {odd} called" in text, text

@@ -27,7 +27,16 @@ def test_any_call(pools: Pools, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_every_dtype_in_every_verb(pools: Pools, size: int) -> None:
     made = [
-        Call(verb, algorithm, "max" if dtype == "bool" else "sum", dtype, (257,), seed=i, root=i % size, into=into)
+        Call(
+            verb,
+            algorithm,
+            "max" if dtype == "bool" else "sum",
+            dtype,
+            (257,),
+            seed=i,
+            root=i % size,
+            into=into,
+        )
         for verb in reference.VERBS
         for algorithm in reference.algorithms(verb, size)
         for i, dtype in enumerate(reference.DTYPES)

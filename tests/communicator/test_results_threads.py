@@ -19,7 +19,9 @@ def everything(size: int) -> list[Call]:
             for dtype in reference.DTYPES if verb != "barrier" else ["uint8"]:
                 inexact = reference.is_float(dtype) or reference.is_complex(dtype)
                 for op in reference.operators(dtype) if verb in reference.REDUCING else ["sum"]:
-                    for exact in (True, False) if inexact and op in ("sum", "prod", "avg", "scaled_sum") else (True,):
+                    for exact in (
+                        (True, False) if inexact and op in ("sum", "prod", "avg", "scaled_sum") else (True,)
+                    ):
                         number = len(made)
                         made.append(
                             Call(verb, algorithm, op, dtype, (7,), number % size, exact=exact, seed=number)

@@ -20,7 +20,11 @@ def colors_and_keys(comm: Any) -> None:
         (comm.rank % 2, 0, list(range(comm.rank % 2, n, 2))),
         (-7, 5, list(range(n))),
         (comm.rank, 0, [comm.rank]),
-        (np.int32(comm.rank // 2), np.int64(-comm.rank), [r for r in range(n) if r // 2 == comm.rank // 2][::-1]),
+        (
+            np.int32(comm.rank // 2),
+            np.int64(-comm.rank),
+            [r for r in range(n) if r // 2 == comm.rank // 2][::-1],
+        ),
     ):
         sub = comm.split(color, key)
         assert sub.size == len(members) and list(sub.world_ranks) == [comm.world_ranks[m] for m in members]
@@ -114,7 +118,9 @@ def one_rank(comm: Any) -> None:
     for got in (alone.all_reduce(x), alone.broadcast(x), alone.reduce(x), alone.reduce_scatter(x)):
         assert got is not x and (got == x).all()
     assert alone.all_gather(x).shape == (1, 6)
-    assert (alone.all_reduce(x, pc.scaled_sum(3)) == 3 * x).all() and (alone.all_reduce(x, "avg", out=x) == np.arange(6.0)).all()
+    assert (alone.all_reduce(x, pc.scaled_sum(3)) == 3 * x).all() and (
+        alone.all_reduce(x, "avg", out=x) == np.arange(6.0)
+    ).all()
     alone.barrier()
 
 

@@ -47,11 +47,26 @@ def from_arenas(comm: Any, made: list[Call], both: bool) -> list[str]:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_algorithm(pools: Pools, size: int, both: bool) -> None:
     made = [
-        Call(verb, algorithm, dtype=dtype, shape=(count,), root=count % size, into=into, layout="offset", way=way, seed=i)
+        Call(
+            verb,
+            algorithm,
+            dtype=dtype,
+            shape=(count,),
+            root=count % size,
+            into=into,
+            layout="offset",
+            way=way,
+            seed=i,
+        )
         for verb in reference.VERBS
         for algorithm in reference.algorithms(verb, size)
         for i, (dtype, count, way) in enumerate(
-            [("float32", BIG, "call"), ("bfloat16", BIG, "async"), ("uint8", 200_003, "plan"), ("int64", 40, "call")]
+            [
+                ("float32", BIG, "call"),
+                ("bfloat16", BIG, "async"),
+                ("uint8", 200_003, "plan"),
+                ("int64", 40, "call"),
+            ]
         )
         for into in ("new", "offset", "in place", "column")
     ]
@@ -171,10 +186,22 @@ def test_an_array_that_one_rank_has_no_more(pools: Pools) -> None:
 
 
 def shapes(comm: Any) -> None:
-    for shape, dtype in (((), "float32"), (0, "int8"), ((3, 0, 2), "float64"), (7, "bfloat16"), ((2, 3), "S5"), (np.int64(4), bool)):
+    for shape, dtype in (
+        ((), "float32"),
+        (0, "int8"),
+        ((3, 0, 2), "float64"),
+        (7, "bfloat16"),
+        ((2, 3), "S5"),
+        (np.int64(4), bool),
+    ):
         array = comm.empty(shape, dtype)
         dims = (int(shape),) if not isinstance(shape, tuple) else shape
-        assert array.shape == dims and array.dtype == np.dtype(dtype) and array.flags.writeable and array.flags.c_contiguous
+        assert (
+            array.shape == dims
+            and array.dtype == np.dtype(dtype)
+            and array.flags.writeable
+            and array.flags.c_contiguous
+        )
         gathered = comm.all_gather(array)
         assert gathered.shape == (comm.size, *dims)
     for shape in (-1, (2, -3)):
