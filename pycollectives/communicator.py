@@ -279,12 +279,12 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         )
 
     def _trace(
-        self, one: Algorithm, vector: Array, count: int, operator: Any, root: int
+        self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int
     ) -> list[tuple[int, bytes]]:
-        """Runs `one` on the working vector, one instruction per operation: the step of each, and the vector after it."""
+        """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it."""
         kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
         prepared = self._calls.make(one, kind, fuse=False)
-        source, target = vector.copy(), vector.copy()
+        source, target = x.copy(), vector.copy()
         events = self._native().trace(prepared, address(source), address(target), self.timeout)
         return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
 

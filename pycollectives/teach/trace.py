@@ -141,8 +141,12 @@ def example_length(verb: str, algorithm: str, size: int) -> int:
     """
     schedule = find(_traceable(verb), algorithm).schedule(size)
     each = schedule.nchunks * (8 * schedule.channels if schedule.channels > 1 else 1)
-    blocks = "block" in (COLLECTIVES[verb].input, COLLECTIVES[verb].output)
-    return lcm(each, size) if blocks else each
+    return lcm(each, size) if _in_blocks(verb) else each
+
+
+def _in_blocks(verb: str) -> bool:
+    """Is the vector cut into one block per rank?"""
+    return COLLECTIVES[verb].apart or "block" in (COLLECTIVES[verb].input, COLLECTIVES[verb].output)
 
 
 def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int64) -> Array:
@@ -151,9 +155,11 @@ def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int6
     Raises InvalidArgumentError where the vector cannot be cut into one block per rank.
     """
     contract = COLLECTIVES[_traceable(verb)]
+    if verb == "barrier":
+        return np.array([1 << rank], dtype=np.int64)
     if elements < 1:
         raise InvalidArgumentError(f"elements is {elements}; a trace needs at least one")
-    if "block" in (contract.input, contract.output) and elements % size:
+    if _in_blocks(verb) and elements % size:
         raise InvalidArgumentError(
             f"{verb} on {size} ranks needs a multiple of {size} elements, not {elements}"
         )
@@ -167,24 +173,27 @@ def trace(
     """Collective: run `algorithm` on `x` and return the states of all ranks, on every rank.
 
     `x` (one-dimensional) is what the verb takes: a block of each rank for gathers, else the whole vector.
-    Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for barrier (no data),
-    all_to_all (no working vector) and reductions of 16- and 8-bit floats (their partial sums are float32 and
-    lie outside of the vector).
+    all_to_all shows the input at the start and the output after every step. A barrier moves no data: the trace
+    shows whom each rank has heard of, bit r standing for rank r, and `x` is not looked at.
+    Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for reductions of 16- and
+    8-bit floats (their partial sums are float32 and lie outside of the vector).
     """
     one = find(_traceable(verb), algorithm)
     contract = COLLECTIVES[verb]
+    if verb == "barrier":
+        x, op = example(verb, comm.rank, comm.size, 1), "bor"
     if x.ndim != 1 or x.size == 0:
         raise InvalidArgumentError(f"x has shape {x.shape}; a trace needs a vector with at least one element")
-    if contract.output == "block" and x.size % comm.size:
+    if (contract.output == "block" or contract.apart) and x.size % comm.size:
         raise InvalidArgumentError(f"x has {x.size} elements, which is no multiple of {comm.size} ranks")
     operator, place = check_arguments(verb, comm.size, x.dtype, op, root)
     schedule = one.schedule(comm.size, root=place or 0)
 
     inputs = comm.all_gather(x)
     blank = _blank(inputs)
-    vectors = [_vector(schedule, contract.input, inputs, rank, blank) for rank in range(comm.size)]
-    own = vectors[comm.rank]
-    events = comm._trace(one, own, x.size, operator, -1 if place is None else place)
+    apart = contract.apart
+    own = np.repeat(blank, x.size) if apart else _vector(schedule, contract.input, inputs, comm.rank, blank)
+    events = comm._trace(one, x if apart else own, own, x.size, operator, -1 if place is None else place)
 
     def shown(operation: Operation) -> str:
         return f"{operation} (channel {operation.channel})" if schedule.channels > 1 else str(operation)
@@ -193,10 +202,14 @@ def trace(
     nsteps = 1 + max((o.step for each in operations.values() for o in each), default=-1)
     states = np.stack([own, *_states(own, events, nsteps)])
     everyone = comm.all_gather(states)
+    if apart:
+        everyone = np.concatenate([inputs[:, None], everyone[:, 1:]], axis=1)
     names = {o.step: o.phase for each in operations.values() for o in each}
     steps = []
     for i in range(nsteps + 1):
         now, before = everyone[:, i], everyone[:, max(0, i - 1)]
+        if apart and i == 1:
+            before = np.broadcast_to(blank, now.shape)
         did = (tuple(shown(o) for o in operations[r] if o.step == i - 1) for r in range(comm.size))
         steps.append(
             Step(i - 1, names.get(i - 1, ""), now, ~_same(now, blank), ~_same(now, before), tuple(did))
@@ -222,10 +235,6 @@ def check_arguments(
 def _traceable(verb: str) -> str:
     if verb not in COLLECTIVES:
         raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, COLLECTIVES)}")
-    if COLLECTIVES[verb].output == "none":
-        raise UnsupportedError(f"{verb} moves no data: there is no state to trace")
-    if COLLECTIVES[verb].apart:
-        raise UnsupportedError(f"{verb} has no vector that it works on, only an input and an output")
     return verb
 
 

@@ -116,10 +116,28 @@ def test_text() -> None:
     ]
 
 
+@pytest.mark.parametrize("algorithm", ["direct", "pairwise", "bruck"])
+def test_all_to_all_shows_the_input_then_the_output(algorithm: str) -> None:
+    def run(comm: Any) -> Any:
+        return trace(comm, "all_to_all", algorithm, example("all_to_all", comm.rank, 3, 3))
+
+    for seen in pc.run_threads(3, run):
+        assert seen.start.values.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]] and seen.start.known.all()
+        assert seen.steps[-1].values.tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]] and seen.steps[-1].known.all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_barrier_shows_whom_each_rank_has_heard_of(size: int) -> None:
+    for seen in pc.run_threads(size, lambda comm: trace(comm, "barrier", "dissemination", np.empty(0))):
+        assert seen.start.values.ravel().tolist() == [1 << rank for rank in range(size)]
+        first = [(1 << rank) | (1 << (rank - 1) % size) for rank in range(size)]
+        assert seen.steps[0].values.ravel().tolist() == first
+        assert seen.steps[-1].values.ravel().tolist() == [(1 << size) - 1] * size
+
+
 def test_refusals() -> None:
     comm = pc.init()
     for verb, algorithm, x, error in [
-        ("barrier", "dissemination", np.ones(1), UnsupportedError),
         ("all_reduce", "circle", np.ones(1), InvalidArgumentError),
         ("all_reduce", "ring", np.ones((2, 2)), InvalidArgumentError),
         ("all_reduce", "ring", np.ones(0), InvalidArgumentError),
