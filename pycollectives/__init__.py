@@ -17,6 +17,7 @@ from .errors import (
     UnsupportedError,
 )
 from .ops import ReduceOp, scaled_sum
+from .point_to_point import ANY_SOURCE, ANY_TAG
 from .schedule import NULL, Program, algorithm
 from .user_op import op
 from .work import PersistentCall, Work
@@ -24,6 +25,8 @@ from .world import init, run_threads
 
 __version__ = "0.1.0"
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "NULL",
     "AbortedError",
     "BootstrapError",

@@ -27,6 +27,7 @@ from .neighbors import Neighbors
 from .object_messages import ObjectMessages
 from .objects import Objects
 from .ops import OpLike
+from .point_to_point import ANY_SOURCE, PersistentMessage, PointToPoint
 from .regions import Regions
 from .schedule import COLLECTIVES, Algorithm, find, names
 from .schedule.registry import suggest
@@ -37,7 +38,7 @@ UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv"
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
-class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
+class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
     """A group of ranks that call collectives together. Made by `pc.init()`, `split`, or `pc.run_threads`.
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are
@@ -91,6 +92,7 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
                     os.close(fd)
             self._core.close_fd()
             shared = set.intersection(*(set(json.loads(payload)[1]) for payload, _ in parts))
+        self._messages = _core.Messages(self._core, spins, yields)
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
@@ -132,7 +134,12 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         if color is not None and not isinstance(color, (int, np.integer)):
             raise InvalidArgumentError(f"color is {color!r}; it must be an integer or None")
         self._outside("split")
-        mine = np.array([color is not None, 0 if color is None else int(color), int(key)], dtype=np.int64)
+        try:
+            mine = np.array([color is not None, int(color or 0), operator.index(key)], dtype=np.int64)
+        except (TypeError, OverflowError):
+            raise InvalidArgumentError(
+                f"color {color!r} and key {key!r} must be integers of 64 bits"
+            ) from None
         everyone = self.all_gather(mine)
         self._splits += 1
         if color is None:
@@ -150,6 +157,7 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         self._shut()
         if core is None or self._pid != os.getpid():
             return
+        self._messages.close()
         core.close()
         forget_finished()
         self._regions.leave(self)
@@ -187,17 +195,23 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        dest: int | None = None,
+        source: int = ANY_SOURCE,
+        tag: int | None = None,
         timeout: float | None = None,
-    ) -> PersistentCall:
+    ) -> PersistentCall | PersistentMessage:
         """Decide and check a call once; the returned object makes it, on the same arrays, every time it is called.
 
         `comm.plan("all_reduce", x, out=x)` takes what `comm.all_reduce` takes. Collective like the call itself.
+        `comm.plan("send", x, dest=1, tag=7)` and `comm.plan("recv", out=x, source=0, tag=7)` are not.
         """
+        if verb in ("send", "recv"):
+            return self._plan_message(verb, x, out, dest if verb == "send" else source, tag, timeout)
         core = self._native()
         self._outside("plan")
         x = np.empty(0, np.uint8) if verb == "barrier" else x
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
-        limit = self.timeout if timeout is None else timeout
+        limit = self._limit(timeout)
         prepared = self._calls.find(arguments.kind)
         return persistent(
             core,
@@ -235,7 +249,7 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
             return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         prepared = self._calls.find(arguments.kind)
-        buffers, limit = arguments.buffers, self.timeout if timeout is None else timeout
+        buffers, limit = arguments.buffers, self._limit(timeout)
         source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
         if async_op:
             return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
@@ -305,6 +319,14 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping):
         if verb not in COLLECTIVES:
             raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, [*COLLECTIVES, *UNEVEN])}")
         return verb
+
+    def _limit(self, timeout: Any) -> float:
+        """The seconds that a call may take."""
+        if timeout is None:
+            return self.timeout
+        if not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
+            raise InvalidArgumentError(f"timeout is {timeout!r}; it must be a number of seconds, not negative")
+        return float(timeout)
 
     def _root(self, root: Any) -> int:
         try:
@@ -390,6 +412,7 @@ def _forget_all() -> None:
     """In a forked child: the shared memory is not mapped here, and the progress thread does not exist."""
     for comm in list(_alive):
         if comm._core is not None:
+            comm._messages.forget()
             comm._core.forget()
 
 

@@ -82,7 +82,7 @@ class Group:
             nbytes = arguments.kind.vector_bytes(comm.size)
             if nbytes <= self.largest and _fusable(arguments.kind):
                 self._use([arguments.x], [] if out is None else [out])
-                return self._fuse(arguments, nbytes, comm.timeout if timeout is None else timeout)
+                return self._fuse(arguments, nbytes, comm._limit(timeout))
         arrays = [[a] if isinstance(a, np.ndarray) else [] for a in (x, out)]
         return self.later(functools.partial(comm._call, verb, x, timeout=timeout, **options), verb, *arrays)
 

@@ -131,7 +131,7 @@ class Neighbors(Verbs):
         width = math.prod(x.shape[1:])
         prepared = comm._calls.find(_kind(x.dtype, width, self.size, lengths, wraps))
         assert buffers.out is not None
-        limit = comm.timeout if timeout is None else timeout
+        limit = comm._limit(timeout)
         if async_op:
             job = core.submit(prepared, address(source), address(buffers.out), limit)
             return Work(comm, core, job, buffers, prepared)

@@ -51,7 +51,7 @@ class Work:
     def wait(self, timeout: float | None = None) -> Array | None:
         """Wait for the end and return the result. Raises CollectiveTimeoutError after `timeout` seconds (the call goes on)."""
         if not self._finished:
-            self._core.wait(self._job, self._comm.timeout if timeout is None else timeout)
+            self._core.wait(self._job, self._comm._limit(timeout))
             self._result = self._buffers.finish()
             self._finished, self._keep = True, None
             forget_finished()

@@ -13,6 +13,7 @@ void bind_errors(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
+void bind_messages(pybind11::module_& module);
 void bind_fastcall(pybind11::module_& module);
 
 }  // namespace pc

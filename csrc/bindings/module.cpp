@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, module) {
   pc::bind_memory(module);
   pc::bind_plan(module);
   pc::bind_communicator(module);
+  pc::bind_messages(module);
   pc::bind_fastcall(module);
 }

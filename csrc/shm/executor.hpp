@@ -3,9 +3,8 @@
 // A plan's channel is a sequential program. It is run once per slice of the data, and several slices are in
 // flight in lanes of their own, so that one slice may be reduced up a tree while another is broadcast down:
 //
-//     channel 0   lane 0   slice 0 ........ slice 2 ........ slice 4      each lane has its own messages,
-//     headers and slots,
-//                 lane 1   slice 1 ........ slice 3 ........              so lanes never wait for each other
+//     channel 0   lane 0   slice 0 ........ slice 2 ........ slice 4    each lane has messages, headers and
+//                 lane 1   slice 1 ........ slice 3 ........            slots of its own: lanes never wait
 //     channel 1   lane 2   slice 0 ...
 //
 // One thread serves all lanes: it makes every step that can be made and waits politely when none can.

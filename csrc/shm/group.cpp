@@ -80,7 +80,7 @@ void Group::poison(ErrorKind kind, int culprit) {
     if (!base_[static_cast<size_t>(peer)]) continue;
     uint64_t clean = 0;
     control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
-    if (peer != rank_) wake(control(peer));
+    peer == rank_ ? ring(control(peer)) : wake(control(peer));  // other threads of this rank may sleep too
   }
 }
 
@@ -100,7 +100,6 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   }
 }
 
-// "rank 1 (process 4711) died", or nothing if it is there.
 std::string Group::gone(int peer) const {
   const std::string who = "rank " + std::to_string(peer);
   const int fd = pidfd_[static_cast<size_t>(peer)];

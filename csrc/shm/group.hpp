@@ -51,6 +51,17 @@ class Group {
   std::atomic<uint64_t>& ack(int reader, int sender, uint32_t lane) const {
     return reinterpret_cast<AckLine*>(base_[reader] + layout_.acks)[sender].count[lane];
   }
+  // The stream of point-to-point messages from one rank to another.
+  std::atomic<uint64_t>& stream_sent(int from, int to) const {
+    return reinterpret_cast<Position*>(base_[from] + layout_.sent)[to].bytes;
+  }
+  std::atomic<uint64_t>& stream_taken(int from, int to) const {
+    return reinterpret_cast<Position*>(base_[to] + layout_.taken)[from].bytes;
+  }
+  std::byte* stream(int from, int to) const {
+    return base_[from] + layout_.streams + static_cast<size_t>(to) * layout_.stream_bytes;
+  }
+  size_t stream_bytes() const { return layout_.stream_bytes; }
   std::byte* pool(int rank) const { return base_[rank] + layout_.pool; }
 
   // Has this rank been told that the communicator is broken? One load of an own line.
@@ -62,6 +73,8 @@ class Group {
   // The slow look at the peers, made while waiting in call `sequence`. Throws Error if it cannot be
   // completed.
   void check_peers(uint64_t sequence, uint64_t waited_ns);
+  // "rank 1 (process 4711) died", "rank 1 has left ...", or nothing if it is there. A system call.
+  std::string gone(int peer) const;
   // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
   [[noreturn]] void raise_poison(uint64_t sequence);
   [[noreturn]] void raise_mismatch(uint64_t sequence);
@@ -70,7 +83,6 @@ class Group {
 
  private:
   std::string describe(int rank, uint64_t sequence) const;
-  std::string gone(int peer) const;
   // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than
   // the one in which it is noticed: a rank may have returned from it, and wait for something else now.
   uint64_t disagreement(uint64_t last) const;

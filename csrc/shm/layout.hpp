@@ -1,17 +1,21 @@
 // One segment of memory per rank and communicator, written by its owner (except the doorbell and the poison
 // word) and mapped by all members:
 //
-//     Control      | who am I, am I asleep, is the communicator poisoned, what went wrong
-//     Record[64]   | the flight recorder: my last calls; others compare their fingerprints with theirs
-//     Header[peer][lane][kDepth]   | my messages to each peer: one cache line each, payload inside when it is
-//     small Ack[peer][lane]              | how many of each peer's messages I have consumed pool         |
-//     payload slots of larger messages
+//     Control                       who am I, how many of my threads sleep, is the communicator poisoned
+//     Record[64]                    the flight recorder: my last calls; others compare fingerprints with theirs
+//     Header[peer][lane][kDepth]    my messages to each peer: a cache line each, small payloads inside
+//     Ack[peer][lane]               how many of each peer's messages I have consumed
+//     Position[peer] twice          my point-to-point streams: sent to each peer, taken from each (stream.hpp)
+//     stream[peer]                  the rings of these streams
+//     pool                          payload slots of larger messages
 //
 // A message is published by the release store of Header::flag, its running number; its reader acknowledges by
 // the release store of the same number in its own Ack. Nothing is ever reset.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,6 +50,10 @@ struct alignas(kLine) AckLine {
   std::atomic<uint64_t> count[kMaxLanes];
 };
 
+struct alignas(kLine) Position {
+  std::atomic<uint64_t> bytes;  // since the beginning
+};
+
 enum class CallState : uint32_t { none, running, done, failed };
 
 // What a rank called. `fingerprint` is stored before `sequence`, which is stored last with release.
@@ -72,7 +80,7 @@ struct Control {
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> has_text;  // `text` is complete
-  alignas(kLine) std::atomic<uint32_t> asleep;
+  alignas(kLine) std::atomic<uint32_t> asleep;  // threads that wait for the doorbell
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
   alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 48 | rank at fault + 1 << 24 | rank + 1 of
@@ -82,7 +90,7 @@ struct Control {
 };
 
 struct Layout {
-  size_t control, records, headers, acks, pool, bytes;
+  size_t control, records, headers, acks, sent, taken, streams, stream_bytes, pool, bytes;
 
   Layout(uint32_t size, size_t pool_bytes) {
     const auto up = [](size_t x, size_t to) { return (x + to - 1) / to * to; };
@@ -90,7 +98,11 @@ struct Layout {
     records = up(sizeof(Control), 4096);
     headers = records + kRecords * sizeof(Record);
     acks = headers + size_t{size} * kMaxLanes * kDepth * sizeof(Header);
-    pool = up(acks + size * sizeof(AckLine), 4096);
+    sent = acks + size * sizeof(AckLine);
+    taken = sent + size * sizeof(Position);
+    streams = up(taken + size * sizeof(Position), 4096);
+    stream_bytes = size == 1 ? 0 : std::clamp(std::bit_floor((size_t{1} << 20) / size), size_t{4096}, size_t{65536});
+    pool = up(streams + size * stream_bytes, 4096);
     bytes = up(pool + pool_bytes, 4096);
   }
 };

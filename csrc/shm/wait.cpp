@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace pc {
@@ -49,7 +50,7 @@ bool register_membarrier() {
 
 void wake(Control& control) {
   control.doorbell.fetch_add(1, std::memory_order_release);
-  futex(control.doorbell, FUTEX_WAKE, 1, nullptr);
+  futex(control.doorbell, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr);
 }
 
 bool Waiter::pause_longer(uint32_t turn) {
@@ -59,7 +60,7 @@ bool Waiter::pause_longer(uint32_t turn) {
   }
   if (!armed_) {  // announce the sleep, then look at everything once more
     seen_ = own_.doorbell.load(std::memory_order_acquire);
-    own_.asleep.store(1, std::memory_order_seq_cst);
+    own_.asleep.fetch_add(1, std::memory_order_seq_cst);
     if (patience_.membarrier) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
     armed_ = true;
     return false;
@@ -73,7 +74,7 @@ bool Waiter::pause_longer(uint32_t turn) {
 }
 
 void Waiter::disarm() {
-  if (armed_) own_.asleep.store(0, std::memory_order_relaxed);
+  if (armed_) own_.asleep.fetch_sub(1, std::memory_order_relaxed);
   armed_ = false;
   naps_ = 0;
 }

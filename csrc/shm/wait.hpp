@@ -1,9 +1,12 @@
 // Polite waiting: spin briefly, yield, then sleep on the own doorbell until a peer rings.
 //
-// The sleeper stores `asleep`, then looks at the flags once more; the waker stores its flag, then looks at
-// `asleep`. One of the two must see the other's store. The waker is the hot path, so it has no fence: the
+// The sleeper counts itself in `asleep`, then looks at the flags once more; the waker stores its flag, then looks
+// at `asleep`. One of the two must see the other's store. The waker is the hot path, so it has no fence: the
 // sleeper's membarrier() makes every running thread of the registered processes order its accesses. Where the
 // kernel has no membarrier, sleeps are short.
+//
+// Several threads of a rank may sleep at once (a collective and some receives): one ring wakes all, and each looks
+// whether it was meant. A thread that does another one's work (messages.cpp) rings the doorbell of its own rank.
 #pragma once
 
 #include <atomic>
@@ -60,6 +63,9 @@ class Waiter {
   Waiter(Control& own, const Patience& patience) : own_(own), patience_(patience) {}
   ~Waiter() { disarm(); }
   Waiter(const Waiter&) = delete;
+
+  // Will the next `pause` sleep? Whatever may end the wait must be looked at before.
+  bool armed() const { return armed_; }
 
   bool pause() {
     const uint32_t turn = turns_++;

@@ -165,7 +165,7 @@ def find(collective: str, name: str) -> Algorithm:
 
     Raises InvalidArgumentError, which suggests the near name.
     """
-    base, parenthesis, parameter = name.partition("(")
+    base, parenthesis, parameter = str(name).partition("(")
     known = names(collective)
     if base not in known:
         elsewhere = [verb for verb, other in ALGORITHMS if other == base]
@@ -177,5 +177,5 @@ def find(collective: str, name: str) -> Algorithm:
 
 def suggest(word: str, known: Any) -> str:
     """A hint for a misspelt word: "; did you mean 'ring'?" or nothing."""
-    near = difflib.get_close_matches(str(word), list(known), 1, 0.5)
+    near = difflib.get_close_matches(str(word).lower(), list(known), 1, 0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,318 @@
+// Waiting for messages: by callers, and by the thread that serves asynchronous requests.
+#include <sched.h>
+
+#include <system_error>
+#include <utility>
+
+#include "core/dtype.hpp"
+#include "core/verbs.hpp"
+#include "shm/executor.hpp"
+#include "shm/messages.hpp"
+
+namespace pc {
+
+// The lock for those who come anew; who moves data in a loop lets them in.
+class Messages::Lock {
+ public:
+  explicit Lock(Messages& messages) : mutex_(messages.mutex_) {
+    messages.wanting_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
+    messages.wanting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  ~Lock() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+
+ private:
+  std::mutex& mutex_;
+};
+
+// A thread that waits, and so moves everybody's data; the serving thread rests meanwhile.
+class Messages::Caller {
+ public:
+  explicit Caller(Messages& messages) : messages_(messages) { messages_.callers_.fetch_add(1); }
+  ~Caller() {
+    if (messages_.callers_.fetch_sub(1) > 1 || messages_.open_.load() == 0) return;
+    const std::lock_guard lock(messages_.mutex_);
+    messages_.to_serve_->notify_one();
+  }
+  Caller(const Caller&) = delete;
+
+ private:
+  Messages& messages_;
+};
+
+Messages::~Messages() {
+  close();
+  while (unexpected_.first) {
+    const MessagePtr drop(unexpected_.first);
+    unexpected_.unlink(&unexpected_.first);
+  }
+}
+
+void Messages::raise(Error error, const Request& request) const {
+  error.rank = rank_;
+  error.verb = request.sends ? kSend : kRecv;
+  throw error;
+}
+
+void Messages::raise_poison() const {
+  const uint64_t word = group_.control(rank_).poison.load(std::memory_order_acquire);
+  if (static_cast<ErrorKind>(word >> 48) == ErrorKind::mismatch)  // a message has no part in it, and no call to compare
+    throw Error(ErrorKind::mismatch, "the ranks disagree in a collective; the communicator is unusable", static_cast<int>(word & 0xffffffu) - 1);
+  group_.raise_poison(0);
+}
+
+void Messages::refuse_after_fork() const {
+  if (!to_serve_)
+    throw Error(ErrorKind::bootstrap, "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
+}
+
+// Under the lock.
+void Messages::issue(Request& request) {
+  if (closed_.load(std::memory_order_relaxed)) throw Error(ErrorKind::aborted, "the communicator is closed");
+  if (!request.sends) {
+    take(request, &request);
+    if (!request.done.load(std::memory_order_relaxed)) progress(&request);
+  } else if (request.peer == rank_) {
+    deliver_here(request, &request);
+  } else {
+    if (group_.control(request.peer).presence.load(std::memory_order_acquire) == Presence::departed)
+      throw Error(ErrorKind::peer, "rank " + std::to_string(request.peer) + " has left the communicator", request.peer);
+    outgoing_[static_cast<size_t>(request.peer)].queue.push(&request);
+    push(request.peer, &request);
+  }
+}
+
+void Messages::start(Request& request) {
+  refuse_after_fork();
+  try {
+    if (group_.poisoned()) [[unlikely]]
+      raise_poison();
+    const Lock lock(*this);
+    issue(request);
+  } catch (const Error& error) {
+    withdraw(request, error);
+    raise(error, request);
+  }
+}
+
+void Messages::finish(Request& request) {
+  if (!request.done.load(std::memory_order_acquire)) {
+    try {
+      await(request, ~uint64_t{0});
+    } catch (const Error& error) {  // if the request is done after all, that counts
+      if (!withdraw(request, error) && error.kind() == ErrorKind::interrupted) throw;
+    }
+  }
+  if (request.error) raise(*request.error, request);
+}
+
+void Messages::exchange(Request& outgoing, Request& incoming) {
+  start(incoming);
+  try {
+    start(outgoing);
+    finish(outgoing);
+  } catch (const Error& error) {
+    withdraw(incoming, error);
+    throw;
+  }
+  finish(incoming);
+}
+
+void Messages::submit(const std::shared_ptr<Request>& request) {
+  refuse_after_fork();
+  request->started_ns = now_ns();
+  try {
+    if (group_.poisoned()) [[unlikely]]
+      raise_poison();
+    const Lock lock(*this);
+    request->self = request;
+    open_.fetch_add(1);
+    issue(*request);
+    if (request->done.load(std::memory_order_relaxed)) return;
+    if (!server_.joinable()) server_ = std::thread([this] { serve(); });
+    to_serve_->notify_one();
+  } catch (const Error& error) {
+    withdraw(*request, error);
+    raise(error, *request);
+  } catch (const std::system_error& error) {  // no thread
+    const Error failed(ErrorKind::transport, std::string("cannot start a thread for asynchronous messages: ") + error.what());
+    withdraw(*request, failed);
+    raise(failed, *request);
+  }
+}
+
+void Messages::wait(Request& request, uint64_t timeout_ns) {
+  refuse_after_fork();
+  bool ended = true;
+  try {
+    ended = await(request, timeout_ns);  // at once if it is done
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::interrupted) throw;
+    withdraw(request, error);
+  }
+  if (!ended)
+    raise(Error(ErrorKind::timeout, std::string("wait timed out; the ") + (request.sends ? "send" : "recv") + " is still under way"), request);
+  if (request.error) raise(*request.error, request);
+}
+
+bool Messages::test(Request& request) {
+  if (request.done.load(std::memory_order_acquire)) return true;
+  refuse_after_fork();
+  try {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_) progress(&request);
+    if (request.done.load(std::memory_order_acquire)) return true;
+    const uint64_t now = now_ns();
+    if (now - request.looked_ns.load(std::memory_order_relaxed) < 1'000'000) return false;
+    request.looked_ns.store(now, std::memory_order_relaxed);
+    look(request);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::interrupted) throw;
+    withdraw(request, error);
+  }
+  return request.done.load(std::memory_order_acquire);
+}
+
+// Waits until `request` is done; false if `timeout_ns` pass before. Throws what makes it impossible.
+bool Messages::await(Request& request, uint64_t timeout_ns) {
+  const Caller caller(*this);
+  Waiter waiter(group_.control(rank_), patience_);
+  uint64_t since = 0;
+  for (uint32_t busy = 0; !request.done.load(std::memory_order_acquire);) {
+    bool moved = false;
+    {
+      std::unique_lock lock(mutex_, std::defer_lock);
+      // Before it sleeps, this thread must have seen for itself that there is nothing to do: the holder of the lock may have
+      // passed a stream just before something came.
+      waiter.armed() ? lock.lock() : static_cast<void>(lock.try_lock());
+      if (lock.owns_lock() && !closed_.load(std::memory_order_relaxed)) moved = progress(&request);
+    }
+    if (moved) {
+      waiter.progress();
+      if (wanting_.load(std::memory_order_relaxed)) sched_yield();
+      if (++busy % 256) continue;  // whatever moves, time passes
+    } else if (!waiter.pause() && !group_.poisoned()) {
+      continue;
+    }
+    if (request.done.load(std::memory_order_acquire)) break;
+    const uint64_t now = now_ns();
+    if (since == 0) since = now;
+    if (request.started_ns == 0) request.started_ns = now;
+    look(request);
+    if (now - since > timeout_ns) return false;
+  }
+  return true;
+}
+
+// The slow look at everything that may end the wait.
+void Messages::look(Request& request) {
+  if (group_.poisoned()) raise_poison();
+  if (closed_.load(std::memory_order_relaxed)) throw Error(ErrorKind::aborted, "the communicator is closed");
+  look_at_peers(request);
+  if (request.done.load(std::memory_order_acquire)) return;
+  if (now_ns() - request.started_ns > request.timeout_ns) throw Error(ErrorKind::timeout, timeout_text(request), request.peer);
+  if (request.interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+}
+
+void Messages::look_at_peers(Request& request) {
+  int lost = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || (request.peer != kAny && request.peer != peer)) continue;
+    const std::string what = group_.gone(peer);
+    if (what.empty()) continue;
+    {  // what it had sent before is still in the stream
+      const Lock lock(*this);
+      while (!request.done.load(std::memory_order_relaxed) && pull(peer, &request)) continue;
+    }
+    if (request.done.load(std::memory_order_acquire)) return;
+    ++lost;
+    // From any source: ranks may leave when they have sent their share, as long as one is left.
+    const bool left = group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed;
+    if (request.peer == peer || !left) throw Error(ErrorKind::peer, what, peer);
+  }
+  if (request.peer == kAny && lost > 0 && lost == size_ - 1)
+    throw Error(ErrorKind::peer, "recv from any source: all other ranks have left the communicator");
+}
+
+std::string Messages::timeout_text(const Request& request) {
+  const auto number = [](int32_t value) { return value == kAny ? std::string("any") : std::to_string(value); };
+  std::string text = request.sends ? "send(dest=" : "recv(source=";
+  text += number(request.peer) + ", tag=" + number(request.tag) + ") timed out after ";
+  text += std::to_string(static_cast<double>(request.timeout_ns) / 1e9) + " s";
+  if (request.sends) return text + ": rank " + number(request.peer) + " does not receive";
+  const Lock lock(*this);
+  int shown = 0, waiting = 0;
+  for (const Message* message = unexpected_.first; message; message = message->next) {
+    if (++waiting > 4) continue;
+    text += shown++ ? ", " : "; waiting here: ";
+    text += "tag " + std::to_string(message->envelope.tag) + " from rank " + std::to_string(message->source);
+  }
+  if (waiting > shown) text += " and " + std::to_string(waiting - shown) + " more";
+  return waiting ? text : text + "; no message is here";
+}
+
+// Ends a request with an error; false if it is done already.
+bool Messages::withdraw(Request& request, const Error& error) {
+  const Lock lock(*this);
+  if (request.done.load(std::memory_order_relaxed)) return false;
+  if (request.sends) {
+    Outgoing& out = outgoing_[static_cast<size_t>(request.peer)];
+    out.queue.remove(&request);
+    if (request.begun) {
+      out.broken = true;
+      if (error.kind() != ErrorKind::peer) group_.poison(error.kind(), error.peer());
+    }
+  } else if (!posted_.remove(&request)) {
+    for (int peer = 0; peer < size_; ++peer) {
+      Incoming& in = incoming_[static_cast<size_t>(peer)];
+      if (in.open && in.request == &request) keep(peer, in);
+    }
+  }
+  request.message.reset();
+  request.error = error;
+  complete(request, &request);
+  return true;
+}
+
+// The thread that serves asynchronous requests while no caller does. It has no core of its own to spin on.
+void Messages::serve() {
+  const Patience sleepy{0, 0, patience_.membarrier};
+  std::unique_lock lock(mutex_);
+  const auto needed = [this] { return open_.load() > 0 && callers_.load() == 0 && !group_.poisoned(); };
+  try {
+    for (;;) {
+      to_serve_->wait(lock, [&] { return closed_.load() || needed(); });
+      if (closed_) return;
+      Waiter waiter(group_.control(rank_), sleepy);
+      while (!closed_ && needed()) {
+        const bool moved = progress(nullptr);
+        lock.unlock();
+        if (moved)
+          waiter.progress();
+        else
+          waiter.pause();
+        if (moved && wanting_.load(std::memory_order_relaxed)) sched_yield();
+        lock.lock();
+      }
+    }
+  } catch (const Error&) {  // the communicator is poisoned: everybody raises
+  }
+}
+
+void Messages::close() {
+  if (!to_serve_) return;
+  {
+    const Lock lock(*this);
+    if (closed_.exchange(true)) return;
+  }
+  to_serve_->notify_all();
+  wake(group_.control(rank_));
+  if (server_.joinable()) server_.join();
+}
+
+void Messages::forget() {
+  if (server_.joinable()) server_.detach();
+  static_cast<void>(to_serve_.release());  // its end would wait for a thread that does not exist in this process
+}
+
+}  // namespace pc

@@ -1,0 +1,432 @@
+"""Sends and receives: order, matching, sizes, threads, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import point_to_point_ranks as todo
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from point_to_point_ranks import Traffic
+from ranks import DIED, Pools, threads
+
+import pycollectives as pc
+
+small = st.builds(Traffic, st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([64, 5000, 200_000]))
+large = st.builds(Traffic, st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([100, 70_000, 1_000_000]))
+
+
+def caught(make: Any) -> Any:
+    """The error that a call raises: class, text, peer, seconds until it came."""
+    start = time.monotonic()
+    try:
+        make()
+    except (pc.CollectiveError, KeyboardInterrupt) as error:
+        return type(error).__name__, str(error), getattr(error, "peer", None), time.monotonic() - start
+    return "nothing", "", None, time.monotonic() - start
+
+
+# -- traffic ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(n=st.integers(1, 5), traffic=small)
+def test_random_traffic_between_threads(n: int, traffic: Traffic) -> None:
+    assert sum(threads(n, todo.exchange, traffic)) == traffic.messages
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@settings(max_examples=12)
+@given(traffics=st.lists(large, min_size=1, max_size=4))
+def test_random_traffic_between_processes(pools: Pools, n: int, traffics: list[Traffic]) -> None:
+    received = pools(n).run(todo.exchange_all, traffics)
+    assert sum(received) == sum(traffic.messages for traffic in traffics)
+
+
+@pytest.mark.parametrize(("nbytes", "times"), [(3, 70_000), (1001, 70_000), (65_537, 200)])
+def test_messages_begin_at_every_place_of_the_ring(pools: Pools, nbytes: int, times: int) -> None:
+    pools(2).run(todo.every_offset, nbytes, times)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 60_000, 8_000_000])
+def test_all_ranks_may_send_first(pools: Pools, nbytes: int) -> None:
+    pools(2).run(todo.all_send_first, nbytes)
+    pools(3).run(todo.all_send_first, nbytes)
+    threads(4, todo.all_send_first, nbytes // 4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_sendrecv(n: int) -> None:
+    for nbytes in (1, 100_000):
+        threads(n, todo.rotate, nbytes)
+
+
+def test_many_threads_of_a_rank_beside_collectives(pools: Pools) -> None:
+    pools(2).run(todo.many_threads, 4, 60)
+    threads(3, todo.many_threads, 3, 30)
+
+
+def test_a_ring_wakes_all_sleepers(fresh: Any) -> None:
+    seconds = fresh(2, {"PYCOLLECTIVES_SPINS": "0", "PYCOLLECTIVES_YIELDS": "0"}).run(todo.wake_one_of_two, 200)
+    assert max(seconds) < 2.5, "rings were lost: naps have ended the waits"
+
+
+def test_asynchronous_messages_move_by_themselves(pools: Pools) -> None:
+    pools(2).run(todo.progress_without_a_call)
+    threads(2, todo.progress_without_a_call)
+
+
+def test_done_moves_messages(pools: Pools) -> None:
+    pools(2).run(todo.polled)
+    threads(3, todo.polled)
+
+
+def test_communicators_do_not_mix(pools: Pools) -> None:
+    pools(3).run(todo.two_communicators)
+
+
+def test_a_rank_alone() -> None:
+    comm = threads(1, lambda comm: comm)[0]
+    x = np.arange(12.0).reshape(3, 4)
+    comm.send(x[:, 1], 0, tag=2**31 - 1)
+    comm.send(x, np.int8(0))
+    array, source, tag = comm.recv_from(tag=2**31 - 1)
+    assert (source, tag) == (0, 2**31 - 1) and (array == x[:, 1]).all()
+    work = comm.recv(np.empty(5), tag=9, async_op=True)
+    assert not work.done() and "pending" in repr(work)
+    assert (comm.recv() == x).all()
+    comm.send(range(5), 0, tag=9)
+    assert work.wait().dtype == float if np.dtype(int) == float else caught(work.wait)[0] == "MismatchError"
+    comm.close()
+
+
+def test_persistent_messages() -> None:
+    def body(comm: Any) -> None:
+        x, y = np.zeros((4, 2)), np.empty(4)
+        if comm.rank == 0:
+            sends = [comm.plan("send", x[:, 1], dest=1, tag=3), comm.plan("send", x, dest=1)]
+            for turn in range(3):
+                x[:] = turn
+                assert sends[0]() is None and sends[1]() is None
+        else:
+            first, second = comm.plan("recv", out=y, source=0, tag=3), comm.plan("recv", tag=0)
+            for turn in range(3):
+                assert first() is y and (y == turn).all()
+                assert second().shape == (4, 2)
+            assert "rank 0" in repr(first)
+
+    threads(2, body)
+
+
+# -- what does not fit -----------------------------------------------------------------------------------------
+
+
+def test_a_message_that_does_not_fit() -> None:
+    def body(comm: Any) -> None:
+        if comm.rank == 0:
+            for x in (np.arange(8), np.arange(4), np.arange(4.0), np.arange(100_000), np.zeros(2, todo.RECORD), np.arange(3)):
+                comm.send(x, 1, tag=5)
+            comm.barrier()
+            comm.send(np.arange(70_000), 1, tag=5)
+            return
+        out = np.full((2, 2), -1)
+        errors = [caught(lambda: comm.recv(out, 0, 5))]
+        assert comm.recv(out, 0, 5) is out and (out.ravel() == range(4)).all()
+        errors += [caught(lambda: comm.recv(out, 0, 5)), caught(lambda: comm.recv(out, 0))]
+        errors += [caught(comm.recv(out, async_op=True).wait)]
+        assert (out.ravel() == range(4)).all(), "out of a message that does not fit was written"
+        for (kind, text, peer, _), theirs in zip(errors, ["int64[8]", "float64[4]", "int64[100000]", "'b'"], strict=True):
+            assert kind == "MismatchError" and peer == 0
+            assert "int64[4]" in text and theirs in text and "rank 0 with tag 5" in text
+        assert (comm.recv() == range(3)).all()
+        work = comm.recv(out, async_op=True)
+        comm.barrier()
+        assert caught(work.wait)[0] == "MismatchError" and work.done()
+        assert caught(work.wait)[0] == "MismatchError"
+
+    threads(2, body)
+
+
+def test_wrong_arguments() -> None:
+    def body(comm: Any) -> None:
+        x = np.arange(3)
+        x.flags.writeable = False
+        for call, words in (
+            (lambda: comm.send(x, 2), "dest 2 is not in 0..1"),
+            (lambda: comm.send(x, pc.ANY_SOURCE), "dest -1 is not in 0..1"),
+            (lambda: comm.send(x, 1.0), "dest is 1.0, not an integer"),
+            (lambda: comm.send(x, 1, pc.ANY_TAG), "tag -1 is not in 0..2147483647"),
+            (lambda: comm.send(x, 1, 2**31), "tag 2147483648"),
+            (lambda: comm.send(x, 1, None), "tag is None"),
+            (lambda: comm.send(np.array([None]), 1), "Python objects"),
+            (lambda: comm.send(x.astype(">i4"), 1), "byte order"),
+            (lambda: comm.recv(source=-2), "source -2 is not in 0..1"),
+            (lambda: comm.recv(source="a"), "source is 'a'"),
+            (lambda: comm.recv(tag=-2), "tag -2"),
+            (lambda: comm.recv(x), "read-only"),
+            (lambda: comm.recv([1, 2]), "list"),
+            (lambda: comm.recv(np.empty(2, object)), "Python objects"),
+            (lambda: comm.sendrecv(x, 5, 0), "dest 5"),
+            (lambda: comm.sendrecv(x, 0, 5, async_op=True), "source 5"),
+            (lambda: comm.plan("send", x), "dest is None"),
+        ):
+            kind, text, *_ = caught(call)
+            assert kind == "InvalidArgumentError" and words in text, (words, kind, text)
+        comm.barrier()
+        assert caught(lambda: comm.recv(timeout=0.0))[0] == "CollectiveTimeoutError"  # nothing was sent
+
+    threads(2, body)
+
+
+def test_dtypes_that_need_a_description() -> None:
+    def body(comm: Any) -> None:
+        nested = np.dtype([("x", todo.RECORD), ("when", "M8[ns]"), ("name", "U7")], align=True)
+        for dtype in (nested, np.dtype("M8[25us]"), np.dtype("V3"), np.dtype((np.int16, (2,))).base, np.dtype("S0")):
+            comm.send(np.zeros(3, dtype), 0)
+            got = comm.recv()
+            assert got.dtype == dtype and got.shape == (3,)
+        wide = np.dtype([(f"field_{i}", "f4") for i in range(200)])
+        assert caught(lambda: comm.send(np.zeros(1, wide), 0))[0] == "UnsupportedError"
+
+    threads(1, body)
+
+
+# -- time ------------------------------------------------------------------------------------------------------
+
+
+def test_a_receive_that_times_out_loses_nothing() -> None:
+    def body(comm: Any) -> None:
+        if comm.rank == 1:
+            comm.barrier()
+            comm.send(np.arange(3), 0, tag=1)
+            comm.send(np.arange(4), 0, tag=2)
+            return
+        kind, text, _, seconds = caught(lambda: comm.recv(source=1, tag=2, timeout=0.1))
+        assert kind == "CollectiveTimeoutError" and 0.1 <= seconds < 1.0 and "recv(source=1, tag=2)" in text
+        work = comm.recv(np.empty(4, int), tag=2, async_op=True)
+        kind, text, *_ = caught(lambda: work.wait(0.05))
+        assert kind == "CollectiveTimeoutError" and "under way" in text and not work.done()
+        short = comm.recv(tag=7, async_op=True, timeout=0.1)
+        comm.barrier()
+        assert len(work.wait()) == 4
+        kind, text, *_ = caught(lambda: comm.recv(tag=3, timeout=0.1))
+        assert kind == "CollectiveTimeoutError" and "tag 1 from rank 1" in text
+        assert caught(short.wait)[0] == "CollectiveTimeoutError" and short.done()
+        assert (comm.recv() == range(3)).all()
+
+    threads(2, body)
+
+
+def send_and_stop(comm: Any) -> Any:
+    x = np.arange(1_000_000)
+    comm.barrier()
+    if comm.rank == 0:
+        comm.send(x, 1, async_op=True)
+        comm.send(np.arange(3), 1, async_op=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        comm.barrier()
+        return None
+    time.sleep(0.2)
+    first = caught(lambda: comm.recv(np.empty(1_000_000, int), 0, timeout=0.3))
+    second = caught(lambda: comm.recv(source=0, timeout=0.3))
+    assert (comm.recv(np.empty(1_000_000, int), 0) == x).all(), "what had arrived was lost"
+    assert (comm.recv() == range(3)).all()
+    comm.barrier()
+    return first, second
+
+
+def test_a_receive_may_give_up_in_the_middle(fresh: Any) -> None:
+    pair = fresh(2)
+    pair.start(send_and_stop)
+    time.sleep(2.0)
+    os.kill(pair.pids[0], signal.SIGCONT)
+    errors = pair.finish()[1]
+    assert [kind for kind, *_ in errors] == ["CollectiveTimeoutError"] * 2
+
+
+def test_a_send_that_times_out_in_its_middle_ends_the_communicator() -> None:
+    def body(comm: Any) -> Any:
+        result = None
+        if comm.rank == 0:
+            comm.send(np.zeros(100), 1)
+            kind, text, peer, seconds = caught(lambda: comm.send(np.zeros(1_000_000), 1, timeout=0.2))
+            assert kind == "CollectiveTimeoutError" and peer == 1 and 0.2 <= seconds < 1.5
+            assert "send(dest=1, tag=0)" in text and "does not receive" in text
+        else:
+            time.sleep(0.6)
+        result = caught(lambda: comm.recv(timeout=5))
+        assert result[0] == "PeerError" and "rank 0" in result[1] and result[3] < 1
+        return result
+
+    threads(2, body)
+
+
+def test_a_send_behind_another_that_times_out_is_withdrawn() -> None:
+    def body(comm: Any) -> None:
+        if comm.rank == 0:
+            works = [comm.send(np.full(1_000_000, 1), 1, async_op=True)]
+            assert caught(lambda: comm.send(np.full(3, 2), 1, timeout=0.1))[0] == "CollectiveTimeoutError"
+            works += [comm.send(np.full(3, 3), 1, async_op=True)]
+            comm.barrier()
+            assert [work.wait() for work in works] == [None, None]
+        else:
+            comm.barrier()
+            assert comm.recv()[0] == 1 and comm.recv()[0] == 3
+        comm.barrier()
+
+    threads(2, body)
+
+
+def interrupt_myself(comm: Any, what: str) -> Any:
+    if comm.rank == 1:
+        time.sleep(0.5)
+        comm.close()
+        return None
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    if what == "recv":
+        first = caught(lambda: comm.recv(source=1))
+        return first, caught(lambda: comm.recv(tag=3, timeout=0.05))
+    if what == "wait":
+        work = comm.recv(async_op=True)
+        first = caught(work.wait)
+        return first, caught(lambda: comm.recv(tag=3, timeout=0.05))
+    first = caught(lambda: comm.send(np.zeros(1_000_000), 1))
+    return first, caught(lambda: comm.recv(tag=3, timeout=0.05))
+
+
+@pytest.mark.parametrize(("what", "then"), [("recv", "CollectiveTimeoutError"), ("wait", "CollectiveTimeoutError"), ("send", "PeerError")])
+def test_ctrl_c(fresh: Any, what: str, then: str) -> None:
+    (kind, _, _, seconds), later = fresh(2).run(interrupt_myself, what)[0]
+    assert kind == "KeyboardInterrupt" and seconds < 0.45
+    assert later[0] == then
+
+
+# -- ranks that die, leave, abort --------------------------------------------------------------------------------
+
+
+def talk_to_the_dying(comm: Any, what: str) -> Any:
+    x = np.arange(1_000_000)
+    comm.barrier()
+    if comm.rank == 1:
+        comm.send(np.arange(5), 0, tag=1)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if comm.rank == 2:
+        time.sleep(2)
+        return None
+    calls = {
+        "recv": lambda: comm.recv(source=1, tag=7),
+        "any": lambda: comm.recv(tag=7),
+        "send": lambda: comm.send(x, 1),
+        "wait": lambda: comm.recv(source=1, tag=7, async_op=True).wait(),
+        "sendrecv": lambda: comm.sendrecv(x[:3], 1, 1, tag=7),
+    }
+    if what == "done":
+        work = comm.send(x, 1, async_op=True)
+        while not work.done():
+            time.sleep(0.001)
+        error = caught(work.wait)
+    else:
+        error = caught(calls[what])
+    assert (comm.recv(source=1, tag=1) == range(5)).all()
+    return error, caught(lambda: comm.recv(source=1, tag=1)), caught(lambda: comm.recv(timeout=0.05))
+
+
+@pytest.mark.parametrize("what", ["recv", "any", "send", "wait", "sendrecv", "done"])
+def test_a_killed_peer_is_named(fresh: Any, what: str) -> None:
+    results = fresh(3).run(talk_to_the_dying, what, died=[1])
+    assert results[1] is DIED
+    (kind, text, peer, seconds), again, anyone = results[0]
+    assert kind == "PeerError" and peer == 1 and "rank 1 (process" in text and "died" in text
+    assert seconds < 1.5
+    assert again[0] == "PeerError" and again[3] < 0.5
+    assert anyone[0] == "PeerError"
+
+
+def test_ranks_may_leave_when_they_have_sent_all() -> None:
+    def body(comm: Any) -> Any:
+        if comm.rank:
+            comm.send(np.full(1000, comm.rank), 0)
+            if comm.rank == 3:
+                comm.send(np.zeros(0), 0, tag=9)
+            comm.close()
+            return None
+        time.sleep(0.1)
+        got = sorted(int(comm.recv(tag=0)[0]) for _ in range(3))
+        assert got == [1, 2, 3] and comm.recv(source=3).size == 0
+        errors = [caught(lambda: comm.recv(source=2)), caught(comm.recv), caught(lambda: comm.send(np.zeros(1), 1))]
+        errors.append(caught(lambda: comm.send(np.zeros(1), 1, async_op=True)))
+        assert [kind for kind, *_ in errors] == ["PeerError"] * 4, errors
+        assert "rank 2 has left" in errors[0][1] and "all other ranks" in errors[1][1]
+        comm.send(np.ones(1), 0)
+        assert comm.recv(source=0) == 1  # to itself it can still talk
+        return None
+
+    threads(4, body)
+
+
+def test_abort_and_close_end_every_wait() -> None:
+    def body(comm: Any, how: str) -> None:
+        errors: list[Any] = []
+        waits = [
+            lambda: comm.recv(tag=3),
+            lambda: comm.send(np.zeros(1_000_000), 1 - comm.rank, tag=4),
+            lambda: comm.recv(async_op=True, tag=5).wait(),
+        ]
+        comm.barrier()
+        workers = [threading.Thread(target=lambda call=call: errors.append(caught(call))) for call in waits]
+        for worker in workers[: 3 if comm.rank == 0 else 1]:
+            worker.start()
+        time.sleep(0.3)
+        if how == "abort" and comm.rank == 0:
+            comm.abort()
+        if how == "close":
+            comm.close()
+        for worker in workers[: 3 if comm.rank == 0 else 1]:
+            worker.join(timeout=10)
+            assert not worker.is_alive()
+        kinds = {kind for kind, *_ in errors}
+        assert kinds <= {"AbortedError", "PeerError"} and "AbortedError" in kinds | set(how == "close" and ["AbortedError"] or [])
+        assert caught(lambda: comm.recv())[0] in ("AbortedError", "PeerError")
+        assert caught(lambda: comm.send(np.zeros(1), comm.rank))[0] in ("AbortedError", "PeerError")
+
+    for how in ("abort", "close"):
+        threads(2, body, how)
+
+
+def use_in_a_child(comm: Any) -> None:
+    work = comm.recv(tag=1, async_op=True)
+    time.sleep(0.02)  # the serving thread sleeps
+    child = os.fork()
+    if child == 0:
+        kinds = [caught(call)[0] for call in (comm.recv, lambda: comm.send(np.zeros(1), 0), work.wait)]
+        comm.close()
+        os._exit(0 if kinds == ["BootstrapError"] * 3 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    comm.send(np.arange(2), comm.rank, tag=1)
+    assert (work.wait() == range(2)).all()
+    comm.barrier()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_may_not(fresh: Any) -> None:
+    fresh(2).run(use_in_a_child)
+
+
+def test_arrays_live_as_long_as_their_messages() -> None:
+    def body(comm: Any) -> None:
+        peer = 1 - comm.rank
+        for _ in range(20):
+            comm.send(np.full(50_000, comm.rank), peer, async_op=True)
+            comm.recv(np.empty(50_000, int), peer, async_op=True)  # nobody keeps these
+        comm.barrier()
+        got = [comm.sendrecv(np.array(comm.rank), peer, peer, tag=1) for _ in range(3)]
+        assert got == [peer] * 3
+
+    threads(2, body)
