@@ -60,6 +60,9 @@ class PointToPoint:
     timeout: float
     _messages: Any
 
+    def _limit(self, timeout: Any) -> float:
+        raise NotImplementedError
+
     @property
     def eager_bytes(self) -> int:
         """The largest message that `send` can hand over without its receiver's help. The same on all ranks."""
@@ -72,7 +75,7 @@ class PointToPoint:
         """
         if type(x) is not np.ndarray or not x.flags.c_contiguous:
             x = _contiguous(x)
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if timeout is None else self._limit(timeout)
         if async_op:
             request = self._messages.submit_send(x, _element(x.dtype), _index(dest, "dest"), _index(tag, "tag"), limit)
             return MessageWork(self, request, f"send to rank {dest}", lambda _: None)
@@ -111,7 +114,7 @@ class PointToPoint:
 
     def _wanted(self, target: Array | None, source: int, tag: int, timeout: float | None) -> tuple[Any, ...]:
         kind = None if target is None else _element(target.dtype)
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if timeout is None else self._limit(timeout)
         return target, kind, _index(source, "source"), _index(tag, "tag"), limit
 
     def sendrecv(
@@ -148,7 +151,7 @@ class PointToPoint:
         self, verb: str, x: Any, out: Array | None, peer: int | None, tag: int | None, timeout: float | None
     ) -> PersistentMessage:
         """The persistent form of a send or a receive; its arguments are checked here."""
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if timeout is None else self._limit(timeout)
         if verb == "recv":
             if out is not None:
                 _target(out)

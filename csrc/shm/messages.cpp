@@ -98,7 +98,7 @@ bool Messages::pull(int peer, const Request* own) {
   Incoming& in = incoming_[static_cast<size_t>(peer)];
   bool moved = false;
   for (size_t budget = group_.stream_bytes(); budget > 0 && in.stream.has(1);) {
-    if (!in.open && !begin(peer, in, own)) break;
+    if (!in.open && !begin(peer, in)) break;
     in.stream.has(std::min(in.envelope.bytes - in.arrived, piece_));
     const size_t bytes = std::min({in.envelope.bytes - in.arrived, in.stream.available(), piece_});
     if (in.target) in.stream.peek(in.target + in.arrived, bytes);
@@ -120,7 +120,7 @@ bool Messages::pull(int peer, const Request* own) {
 }
 
 // Opens the next message of a stream that has one: who takes it, and where do its bytes go?
-bool Messages::begin(int peer, Incoming& in, const Request* own) {
+bool Messages::begin(int peer, Incoming& in) {
   Envelope envelope;  // it and the extras were published at once
   in.stream.peek(&envelope, sizeof envelope);
   if (envelope.number != in.messages + 1 || envelope.extras() > sizeof in.extras) [[unlikely]] {
@@ -151,10 +151,8 @@ bool Messages::begin(int peer, Incoming& in, const Request* own) {
   if (!ready && !in.message)
     request->error.emplace(ErrorKind::transport, "no memory for a message of " + std::to_string(envelope.bytes) + " bytes from rank " +
                                                      std::to_string(peer), peer);
-  if (!in.target) {  // the receive is over; the bytes run past
-    in.request = nullptr;
-    complete(*request, own);
-  }
+  // Where there is no target the bytes run past, and the receive ends with its error when they have: the sender
+  // must not wait for somebody who has left.
   return true;
 }
 
@@ -202,9 +200,10 @@ void Messages::take(Request& request, const Request* own) {
   if (rest) {
     rest->message = nullptr;
     rest->target = fit ? request.data : nullptr;
-    rest->request = fit ? &request : nullptr;
+    rest->request = &request;  // if it does not fit, until the rest has run past
+  } else {
+    complete(request, own);
   }
-  if (!rest || !fit) complete(request, own);
 }
 
 // A send to this rank itself.

@@ -190,7 +190,7 @@ class Messages {
   bool progress(const Request* own);
   bool push(int peer, const Request* own);
   bool pull(int peer, const Request* own);
-  bool begin(int peer, Incoming& in, const Request* own);
+  bool begin(int peer, Incoming& in);
   void take(Request& request, const Request* own);
   void deliver_here(Request& request, const Request* own);
   bool fits(Request& request, const Envelope& envelope, const std::string& text, int32_t source);

@@ -265,11 +265,15 @@ bool Messages::withdraw(Request& request, const Error& error) {
   } else if (!posted_.remove(&request)) {
     for (int peer = 0; peer < size_; ++peer) {
       Incoming& in = incoming_[static_cast<size_t>(peer)];
-      if (in.open && in.request == &request) keep(peer, in);
+      if (!in.open || in.request != &request) continue;
+      if (request.error)
+        in.request = nullptr;  // the message does not fit: its bytes run past all the same
+      else
+        keep(peer, in);
     }
   }
   request.message.reset();
-  request.error = error;
+  if (!request.error || error.kind() == ErrorKind::interrupted) request.error = error;
   complete(request, &request);
   return true;
 }
