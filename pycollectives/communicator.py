@@ -325,7 +325,9 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
         if timeout is None:
             return self.timeout
         if not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
-            raise InvalidArgumentError(f"timeout is {timeout!r}; it must be a number of seconds, not negative")
+            raise InvalidArgumentError(
+                f"timeout is {timeout!r}; it must be a number of seconds, not negative"
+            )
         return float(timeout)
 
     def _root(self, root: Any) -> int:

@@ -68,7 +68,9 @@ class PointToPoint:
         """The largest message that `send` can hand over without its receiver's help. The same on all ranks."""
         return int(self._messages.eager_bytes)
 
-    def send(self, x: Any, dest: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None) -> Work | None:
+    def send(
+        self, x: Any, dest: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
         """Send the array `x`, of any shape, layout and dtype (but no Python objects), to rank `dest`, which may be this one.
 
         `tag`: 0 to 2^31 - 1. `async_op=True`: returns a `Work` at once; `x` must not change before its `wait()`.
@@ -77,7 +79,9 @@ class PointToPoint:
             x = _contiguous(x)
         limit = self.timeout if timeout is None else self._limit(timeout)
         if async_op:
-            request = self._messages.submit_send(x, _element(x.dtype), _index(dest, "dest"), _index(tag, "tag"), limit)
+            request = self._messages.submit_send(
+                x, _element(x.dtype), _index(dest, "dest"), _index(tag, "tag"), limit
+            )
             return MessageWork(self, request, f"send to rank {dest}", lambda _: None)
         self._messages.send(x, _element(x.dtype), _index(dest, "dest"), _index(tag, "tag"), limit)
         return None
@@ -106,7 +110,12 @@ class PointToPoint:
         return MessageWork(self, request, "recv", functools.partial(_finish, out, target))
 
     def recv_from(
-        self, out: Array | None = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, timeout: float | None = None
+        self,
+        out: Array | None = None,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        timeout: float | None = None,
     ) -> Received:
         """`recv` that also says whose message it was: returns (array, source, tag)."""
         target = None if out is None else _target(out)
@@ -156,12 +165,19 @@ class PointToPoint:
             if out is not None:
                 _target(out)
             wanted = _index(peer, "source"), ANY_TAG if tag is None else _index(tag, "tag")
-            return PersistentMessage(functools.partial(self.recv, out, *wanted, timeout=limit), f"recv from rank {peer}")
+            return PersistentMessage(
+                functools.partial(self.recv, out, *wanted, timeout=limit), f"recv from rank {peer}"
+            )
         x = as_input(x)
         place = _index(peer, "dest"), 0 if tag is None else _index(tag, "tag")
         if x.flags.c_contiguous:
-            return PersistentMessage(functools.partial(self._messages.send, x, _element(x.dtype), *place, limit), f"send to rank {peer}")
-        return PersistentMessage(functools.partial(self.send, x, *place, timeout=limit), f"send to rank {peer}")
+            return PersistentMessage(
+                functools.partial(self._messages.send, x, _element(x.dtype), *place, limit),
+                f"send to rank {peer}",
+            )
+        return PersistentMessage(
+            functools.partial(self.send, x, *place, timeout=limit), f"send to rank {peer}"
+        )
 
 
 class MessageWork(Work):
@@ -170,7 +186,9 @@ class MessageWork(Work):
     source: int | None = None  # of the message received, once wait() has returned
     tag: int | None = None
 
-    def __init__(self, comm: PointToPoint, request: Any, text: str, finish: Callable[[Any], Received | None]) -> None:
+    def __init__(
+        self, comm: PointToPoint, request: Any, text: str, finish: Callable[[Any], Received | None]
+    ) -> None:
         self._messages, self._request, self._text, self._finish = comm._messages, request, text, finish
         self._limit = comm.timeout
         self._result: Array | None = None
@@ -185,7 +203,9 @@ class MessageWork(Work):
         still under way then), and what a blocking call raises.
         """
         if not self._finished:
-            found = self._finish(self._messages.wait(self._request, self._limit if timeout is None else timeout))
+            found = self._finish(
+                self._messages.wait(self._request, self._limit if timeout is None else timeout)
+            )
             if found is not None:
                 self._result, self.source, self.tag = found
             self._finished = True
@@ -217,10 +237,10 @@ class Exchange(Work):
 class PersistentMessage:
     """A send or a receive that comes again, on the same array: `again = comm.plan("send", x, dest=1); again()`."""
 
-    def __init__(self, call: Callable[[], Array | None], text: str) -> None:
+    def __init__(self, call: Callable[[], Any], text: str) -> None:
         self._call, self._text = call, text
 
-    def __call__(self) -> Array | None:
+    def __call__(self) -> Any:
         return self._call()
 
     def __repr__(self) -> str:
@@ -278,7 +298,9 @@ def _element(dtype: np.dtype[Any]) -> Any:
                 return _core.Element(_DESCRIBED, text)
         except Exception:  # not a description of it: NumPy raises several kinds
             continue
-    raise UnsupportedError(f"dtype {dtype} cannot be described in a message; send its bytes: x.view(numpy.uint8)")
+    raise UnsupportedError(
+        f"dtype {dtype} cannot be described in a message; send its bytes: x.view(numpy.uint8)"
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -186,11 +186,12 @@ class Pools:
 def serve(door: str) -> None:
     """The life of a rank: functions in, results out."""
     faulthandler.enable()
+    me = os.getpid()
     comm = pc.init()
     with socket.socket(socket.AF_UNIX) as way:
         way.connect(door)
         connection = Connection(way.detach())
-    connection.send((comm.rank, os.getpid()))
+    connection.send((comm.rank, me))
     while True:
         try:
             folder, message = connection.recv()
@@ -202,6 +203,8 @@ def serve(door: str) -> None:
             fn, args = pickle.loads(message)
             answer = "returned", fn(comm, *args)
         except BaseException:
+            if os.getpid() != me:
+                raise  # a forked child that ends
             answer = "raised", traceback.format_exc()
         connection.send(answer)
 

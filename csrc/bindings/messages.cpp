@@ -43,7 +43,8 @@ struct Received {
 
 int32_t checked(int64_t value, int64_t least, int64_t end, const char* what, const char* why) {
   if (value >= least && value < end) return static_cast<int32_t>(value);
-  throw Error(ErrorKind::invalid_argument, std::string(what) + " " + std::to_string(value) + " is not in 0.." + std::to_string(end - 1) + why);
+  throw Error(ErrorKind::invalid_argument, std::string(what) + " " + std::to_string(value) +
+                                               " is not in 0.." + std::to_string(end - 1) + why);
 }
 
 int32_t checked_rank(int64_t rank, int64_t least, int size, const char* what) {
@@ -53,14 +54,16 @@ int32_t checked_rank(int64_t rank, int64_t least, int size, const char* what) {
 int32_t checked_tag(int64_t tag, int64_t least) { return checked(tag, least, int64_t{1} << 31, "tag", ""); }
 
 void fill(Request& request, const py::array& array, const Element& element) {
-  if (!(array.flags() & py::array::c_style)) throw Error(ErrorKind::invalid_argument, "the array is not contiguous");
+  if (!(array.flags() & py::array::c_style))
+    throw Error(ErrorKind::invalid_argument, "the array is not contiguous");
   request.data = static_cast<std::byte*>(const_cast<void*>(array.data()));
   request.bytes = static_cast<uint64_t>(array.nbytes());
   request.count = static_cast<uint64_t>(array.size());
   request.element = &element;
 }
 
-void fill_send(Request& request, int size, const py::array& x, const Element& element, int64_t dest, int64_t tag, double timeout) {
+void fill_send(Request& request, int size, const py::array& x, const Element& element, int64_t dest,
+               int64_t tag, double timeout) {
   fill(request, x, element);
   if (static_cast<size_t>(x.ndim()) > kMaxAxes) throw Error(ErrorKind::unsupported, "more than 64 axes");
   request.sends = true;
@@ -72,7 +75,8 @@ void fill_send(Request& request, int size, const py::array& x, const Element& el
   request.interruptible = true;
 }
 
-void fill_receive(Request& request, int size, const py::object& out, const Element* element, int64_t source, int64_t tag, double timeout) {
+void fill_receive(Request& request, int size, const py::object& out, const Element* element, int64_t source,
+                  int64_t tag, double timeout) {
   if (element) fill(request, py::reinterpret_borrow<py::array>(out), *element);
   request.peer = checked_rank(source, kAny, size, "source");
   request.tag = checked_tag(tag, kAny);
@@ -88,17 +92,20 @@ py::tuple outcome(Request& request) {
   for (size_t axis = 0; axis < shape.size(); ++axis) shape[axis] = message.shape()[axis];
   py::str text(message.text(), message.envelope.text);
   return py::make_tuple(request.source, request.received_tag,
-                        py::make_tuple(message.envelope.dtype, std::move(text), std::move(shape), Received{std::move(request.message)}));
+                        py::make_tuple(message.envelope.dtype, std::move(text), std::move(shape),
+                                       Received{std::move(request.message)}));
 }
 
-void send(Mailbox& self, const py::array& x, const Element& element, int64_t dest, int64_t tag, double timeout) {
+void send(Mailbox& self, const py::array& x, const Element& element, int64_t dest, int64_t tag,
+          double timeout) {
   Request request;
   fill_send(request, self.size(), x, element, dest, tag, timeout);
   const py::gil_scoped_release release;
   self.send(request);
 }
 
-py::tuple recv(Mailbox& self, const py::object& out, const Element* element, int64_t source, int64_t tag, double timeout) {
+py::tuple recv(Mailbox& self, const py::object& out, const Element* element, int64_t source, int64_t tag,
+               double timeout) {
   Request request;
   fill_receive(request, self.size(), out, element, source, tag, timeout);
   {
@@ -108,8 +115,9 @@ py::tuple recv(Mailbox& self, const py::object& out, const Element* element, int
   return outcome(request);
 }
 
-py::tuple sendrecv(Mailbox& self, const py::array& x, const Element& sent, int64_t dest, int64_t tag, const py::object& out,
-                   const Element* taken, int64_t source, int64_t recv_tag, double timeout) {
+py::tuple sendrecv(Mailbox& self, const py::array& x, const Element& sent, int64_t dest, int64_t tag,
+                   const py::object& out, const Element* taken, int64_t source, int64_t recv_tag,
+                   double timeout) {
   Request outgoing, incoming;
   fill_send(outgoing, self.size(), x, sent, dest, tag, timeout);
   fill_receive(incoming, self.size(), out, taken, source, recv_tag, timeout);
@@ -120,7 +128,8 @@ py::tuple sendrecv(Mailbox& self, const py::array& x, const Element& sent, int64
   return outcome(incoming);
 }
 
-std::shared_ptr<Request> submit(Mailbox& self, const std::shared_ptr<Request>& request, const py::object& array, const py::object& element) {
+std::shared_ptr<Request> submit(Mailbox& self, const std::shared_ptr<Request>& request,
+                                const py::object& array, const py::object& element) {
   {
     const py::gil_scoped_release release;
     self.submit(request);
@@ -129,20 +138,23 @@ std::shared_ptr<Request> submit(Mailbox& self, const std::shared_ptr<Request>& r
   return request;
 }
 
-std::shared_ptr<Request> submit_send(Mailbox& self, const py::array& x, const py::object& element, int64_t dest, int64_t tag, double timeout) {
+std::shared_ptr<Request> submit_send(Mailbox& self, const py::array& x, const py::object& element,
+                                     int64_t dest, int64_t tag, double timeout) {
   auto request = std::make_shared<Request>();
   fill_send(*request, self.size(), x, element.cast<const Element&>(), dest, tag, timeout);
   return submit(self, request, x, element);
 }
 
-std::shared_ptr<Request> submit_recv(Mailbox& self, const py::object& out, const py::object& element, int64_t source, int64_t tag, double timeout) {
+std::shared_ptr<Request> submit_recv(Mailbox& self, const py::object& out, const py::object& element,
+                                     int64_t source, int64_t tag, double timeout) {
   auto request = std::make_shared<Request>();
   fill_receive(*request, self.size(), out, element.cast<const Element*>(), source, tag, timeout);
   return submit(self, request, out, element);
 }
 
-py::tuple submit_sendrecv(Mailbox& self, const py::array& x, const py::object& sent, int64_t dest, int64_t tag, const py::object& out,
-                          const py::object& taken, int64_t source, int64_t recv_tag, double timeout) {
+py::tuple submit_sendrecv(Mailbox& self, const py::array& x, const py::object& sent, int64_t dest,
+                          int64_t tag, const py::object& out, const py::object& taken, int64_t source,
+                          int64_t recv_tag, double timeout) {
   const auto outgoing = std::make_shared<Request>(), incoming = std::make_shared<Request>();
   fill_send(*outgoing, self.size(), x, sent.cast<const Element&>(), dest, tag, timeout);
   fill_receive(*incoming, self.size(), out, taken.cast<const Element*>(), source, recv_tag, timeout);
@@ -155,12 +167,18 @@ py::tuple submit_sendrecv(Mailbox& self, const py::array& x, const py::object& s
 
 void bind_messages(py::module_& module) {
   module.attr("LONGEST_DTYPE") = kMaxText;
-  py::class_<Element>(module, "Element", "A dtype as messages name it: its index in DTYPES, or 255 and a text.")
-      .def(py::init([](uint8_t dtype, std::string text) { return std::make_unique<Element>(Element{dtype, std::move(text)}); }));
-  py::class_<Request, std::shared_ptr<Request>>(module, "Request", "A message that is sent or received asynchronously.");
-  py::class_<Received>(module, "Received", py::buffer_protocol(), "A message in memory of its own; a buffer of bytes.")
+  py::class_<Element>(module, "Element",
+                      "A dtype as messages name it: its index in DTYPES, or 255 and a text.")
+      .def(py::init([](uint8_t dtype, std::string text) {
+        return std::make_unique<Element>(Element{dtype, std::move(text)});
+      }));
+  py::class_<Request, std::shared_ptr<Request>>(module, "Request",
+                                                "A message that is sent or received asynchronously.");
+  py::class_<Received>(module, "Received", py::buffer_protocol(),
+                       "A message in memory of its own; a buffer of bytes.")
       .def_buffer([](Received& self) {
-        return py::buffer_info(reinterpret_cast<unsigned char*>(self.message->data()), static_cast<py::ssize_t>(self.message->envelope.bytes));
+        return py::buffer_info(reinterpret_cast<unsigned char*>(self.message->data()),
+                               static_cast<py::ssize_t>(self.message->envelope.bytes));
       });
   py::class_<Mailbox>(module, "Messages", "Point-to-point messages over shared memory.")
       .def(py::init([](Handle& core, uint32_t spins, uint32_t yields) {
@@ -174,11 +192,13 @@ void bind_messages(py::module_& module) {
       .def("submit_send", &submit_send)
       .def("submit_recv", &submit_recv)
       .def("submit_sendrecv", &submit_sendrecv)
-      .def("test", [](Mailbox& self, Request& request) {
+      .def("test",
+           [](Mailbox& self, Request& request) {
              const py::gil_scoped_release release;
              return self.test(request);
            })
-      .def("wait", [](Mailbox& self, const std::shared_ptr<Request>& request, double timeout) {
+      .def("wait",
+           [](Mailbox& self, const std::shared_ptr<Request>& request, double timeout) {
              {
                const py::gil_scoped_release release;
                self.wait(*request, nanoseconds(timeout));

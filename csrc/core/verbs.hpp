@@ -8,7 +8,7 @@ namespace pc {
 
 inline constexpr std::array kVerbs = {"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast",
                                       "barrier",    "gather", "scatter",        "all_to_all", "scan",
-                                      "exscan",     "empty",  "split",   "send",   "recv"};
+                                      "exscan",     "empty",  "split",          "send",       "recv"};
 inline constexpr int kSend = 13, kRecv = 14;  // for errors: messages have no fingerprints and no records
 
 // The operators as the public interface names them: those of ReduceOp in its order, then the two derived from

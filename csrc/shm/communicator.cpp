@@ -58,9 +58,15 @@ void Communicator::set_sequence(uint64_t next) {
 std::unique_lock<BusyLock> Communicator::acquire(bool interruptible) {
   std::unique_lock lock(busy_, std::try_to_lock);
   while (!lock.owns_lock())
-    if (!lock.try_lock_for(std::chrono::milliseconds(50)) && interruptible && Executor::interrupted())
-      throw Error(ErrorKind::interrupted, "interrupted");
+    if (!lock.try_lock_for(std::chrono::milliseconds(50)) && interruptible) end_if_interrupted();
   return lock;
+}
+
+// Ctrl-C while another thread of this rank executes: that call holds the communicator and has to end too.
+void Communicator::end_if_interrupted() {
+  if (!Executor::interrupted()) return;
+  group_.poison(ErrorKind::aborted);
+  throw Error(ErrorKind::interrupted, "interrupted");
 }
 
 void Communicator::run_locked(Call& call) {
@@ -177,7 +183,7 @@ void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bo
       if (!job->done.load(std::memory_order_acquire)) run_queue_locked(interruptible, job.get());
       continue;
     }
-    if (interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    if (interruptible) end_if_interrupted();
     if (now_ns() - start > timeout_ns)
       throw Error(ErrorKind::timeout, "wait timed out; the call is still running");
   }

@@ -55,6 +55,7 @@ class Communicator {
  private:
   void refuse_after_fork() const;
   std::unique_lock<BusyLock> acquire(bool interruptible);
+  void end_if_interrupted();
   void run_locked(Call& call);
   void run_queue_locked(bool interruptible, const Job* until);
   void run_job_locked(Job& job, bool interruptible);

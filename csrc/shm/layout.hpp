@@ -79,7 +79,7 @@ struct Control {
   // written by the owner
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
-  std::atomic<uint32_t> has_text;  // `text` is complete
+  std::atomic<uint32_t> has_text;               // `text` is complete
   alignas(kLine) std::atomic<uint32_t> asleep;  // threads that wait for the doorbell
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
@@ -101,7 +101,8 @@ struct Layout {
     sent = acks + size * sizeof(AckLine);
     taken = sent + size * sizeof(Position);
     streams = up(taken + size * sizeof(Position), 4096);
-    stream_bytes = size == 1 ? 0 : std::clamp(std::bit_floor((size_t{1} << 20) / size), size_t{4096}, size_t{65536});
+    stream_bytes =
+        size == 1 ? 0 : std::clamp(std::bit_floor((size_t{1} << 20) / size), size_t{4096}, size_t{65536});
     pool = up(streams + size * stream_bytes, 4096);
     bytes = up(pool + pool_bytes, 4096);
   }

@@ -36,13 +36,17 @@ Message* Message::make(const Envelope& envelope, int32_t source) noexcept {
 void Message::Free::operator()(Message* message) const noexcept { std::free(message); }
 
 Messages::Messages(Group& group, const Patience& patience)
-    : group_(group), patience_(patience), rank_(group.rank()), size_(group.size()), piece_(group.stream_bytes() / 4),
+    : group_(group),
+      patience_(patience),
+      rank_(group.rank()),
+      size_(group.size()),
+      piece_(group.stream_bytes() / 4),
       to_serve_(std::make_unique<std::condition_variable>()) {
   for (int peer = 0; peer < size_; ++peer) {
-    outgoing_.emplace_back(Outlet(group.stream(rank_, peer), group.stream_bytes(), group.stream_sent(rank_, peer),
-                                  group.stream_taken(rank_, peer)));
-    incoming_.emplace_back(Inlet(group.stream(peer, rank_), group.stream_bytes(), group.stream_sent(peer, rank_),
-                                 group.stream_taken(peer, rank_)));
+    outgoing_.emplace_back(Outlet(group.stream(rank_, peer), group.stream_bytes(),
+                                  group.stream_sent(rank_, peer), group.stream_taken(rank_, peer)));
+    incoming_.emplace_back(Inlet(group.stream(peer, rank_), group.stream_bytes(),
+                                 group.stream_sent(peer, rank_), group.stream_taken(peer, rank_)));
   }
 }
 
@@ -125,12 +129,14 @@ bool Messages::begin(int peer, Incoming& in) {
   in.stream.peek(&envelope, sizeof envelope);
   if (envelope.number != in.messages + 1 || envelope.extras() > sizeof in.extras) [[unlikely]] {
     group_.poison(ErrorKind::transport);
-    throw Error(ErrorKind::transport, "the stream of messages from rank " + std::to_string(peer) + " is damaged", peer);
+    throw Error(ErrorKind::transport,
+                "the stream of messages from rank " + std::to_string(peer) + " is damaged", peer);
   }
   Request* request = posted_.take([&](const Request& r) { return matches(r, peer, envelope.tag); });
   const bool ready = request && request->data;
   in.message = ready ? nullptr : Message::make(envelope, peer);
-  if (!in.message && !request) return false;  // no memory for an unexpected message: it stays in the stream for now
+  if (!in.message && !request)
+    return false;  // no memory for an unexpected message: it stays in the stream for now
   in.stream.skip(sizeof envelope);
   in.stream.peek(in.extras, envelope.extras());
   in.stream.skip(envelope.extras());
@@ -149,8 +155,10 @@ bool Messages::begin(int peer, Incoming& in) {
   request->received_tag = envelope.tag;
   if (ready && fits(*request, envelope, in.text(), peer)) in.target = request->data;
   if (!ready && !in.message)
-    request->error.emplace(ErrorKind::transport, "no memory for a message of " + std::to_string(envelope.bytes) + " bytes from rank " +
-                                                     std::to_string(peer), peer);
+    request->error.emplace(ErrorKind::transport,
+                           "no memory for a message of " + std::to_string(envelope.bytes) +
+                               " bytes from rank " + std::to_string(peer),
+                           peer);
   // Where there is no target the bytes run past, and the receive ends with its error when they have: the sender
   // must not wait for somebody who has left.
   return true;
@@ -167,10 +175,12 @@ bool Messages::fits(Request& request, const Envelope& envelope, const std::strin
   const std::string mine = dtype(element.dtype, element.text), theirs = dtype(envelope.dtype, text);
   uint64_t unit = envelope.dtype == kDescribed ? 0 : item_size(static_cast<DType>(envelope.dtype));
   if (same && request.count) unit = request.bytes / request.count;
-  const std::string size = unit ? "[" + std::to_string(envelope.bytes / unit) + "]" : " of " + std::to_string(envelope.bytes) + " bytes";
+  const std::string size = unit ? "[" + std::to_string(envelope.bytes / unit) + "]"
+                                : " of " + std::to_string(envelope.bytes) + " bytes";
   request.error.emplace(ErrorKind::mismatch,
-                        "recv into " + mine + "[" + std::to_string(request.count) + "] got " + theirs + size + " from rank " +
-                            std::to_string(source) + " with tag " + std::to_string(envelope.tag) +
+                        "recv into " + mine + "[" + std::to_string(request.count) + "] got " + theirs + size +
+                            " from rank " + std::to_string(source) + " with tag " +
+                            std::to_string(envelope.tag) +
                             "; nothing was written, and the message is dropped",
                         source);
   return false;
@@ -178,12 +188,14 @@ bool Messages::fits(Request& request, const Envelope& envelope, const std::strin
 
 // A new receive: gives it the first message that waits for one like it, or else lets it wait for a message.
 void Messages::take(Request& request, const Request* own) {
-  MessagePtr message(unexpected_.take([&](const Message& m) { return matches(request, m.source, m.envelope.tag); }));
+  MessagePtr message(
+      unexpected_.take([&](const Message& m) { return matches(request, m.source, m.envelope.tag); }));
   if (!message) return posted_.push(&request);
   const Envelope& envelope = message->envelope;
   request.source = message->source;
   request.received_tag = envelope.tag;
-  Incoming* rest = message->complete ? nullptr : &incoming_[static_cast<size_t>(message->source)];  // of it is on its way
+  Incoming* rest =
+      message->complete ? nullptr : &incoming_[static_cast<size_t>(message->source)];  // of it is on its way
   if (!request.data) {
     if (rest) {
       rest->request = &request;
@@ -215,10 +227,13 @@ void Messages::deliver_here(Request& request, const Request* own) {
     taker->received_tag = envelope.tag;
   }
   if (taker && taker->data) {
-    if (fits(*taker, envelope, request.element->text, rank_) && envelope.bytes) std::memcpy(taker->data, request.data, envelope.bytes);
+    if (fits(*taker, envelope, request.element->text, rank_) && envelope.bytes)
+      std::memcpy(taker->data, request.data, envelope.bytes);
   } else {
     MessagePtr message(Message::make(envelope, rank_));
-    const Error full(ErrorKind::transport, "no memory for a message of " + std::to_string(envelope.bytes) + " bytes to this rank itself", rank_);
+    const Error full(
+        ErrorKind::transport,
+        "no memory for a message of " + std::to_string(envelope.bytes) + " bytes to this rank itself", rank_);
     if (message) {
       std::copy_n(request.shape, envelope.axes, message->shape());
       std::copy_n(request.element->text.data(), envelope.text, message->text());

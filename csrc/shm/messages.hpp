@@ -42,9 +42,9 @@ struct Envelope {
   uint64_t bytes = 0;   // of the data
   uint64_t number = 0;  // of the message among those of its pair
   int32_t tag = 0;
-  uint8_t dtype = 0;    // DType, or kDescribed
-  uint8_t axes = 0;     // 64-bit lengths that follow
-  uint16_t text = 0;    // bytes that follow these: the dtype, where it has no number
+  uint8_t dtype = 0;  // DType, or kDescribed
+  uint8_t axes = 0;   // 64-bit lengths that follow
+  uint16_t text = 0;  // bytes that follow these: the dtype, where it has no number
 
   size_t extras() const { return axes * sizeof(uint64_t) + text; }
 };
@@ -171,7 +171,7 @@ class Messages {
     explicit Incoming(Inlet inlet) : stream(inlet) {}
     Inlet stream;
     uint64_t messages = 0;
-    bool open = false;            // in the middle of a message:
+    bool open = false;  // in the middle of a message:
     Envelope envelope;
     uint64_t arrived = 0;         //   bytes so far
     std::byte* target = nullptr;  //   where they go; nullptr: nowhere

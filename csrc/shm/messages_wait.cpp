@@ -57,14 +57,18 @@ void Messages::raise(Error error, const Request& request) const {
 
 void Messages::raise_poison() const {
   const uint64_t word = group_.control(rank_).poison.load(std::memory_order_acquire);
-  if (static_cast<ErrorKind>(word >> 48) == ErrorKind::mismatch)  // a message has no part in it, and no call to compare
-    throw Error(ErrorKind::mismatch, "the ranks disagree in a collective; the communicator is unusable", static_cast<int>(word & 0xffffffu) - 1);
+  if (static_cast<ErrorKind>(word >> 48) ==
+      ErrorKind::mismatch)  // a message has no part in it, and no call to compare
+    throw Error(ErrorKind::mismatch, "the ranks disagree in a collective; the communicator is unusable",
+                static_cast<int>(word & 0xffffffu) - 1);
   group_.raise_poison(0);
 }
 
 void Messages::refuse_after_fork() const {
   if (!to_serve_)
-    throw Error(ErrorKind::bootstrap, "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
+    throw Error(
+        ErrorKind::bootstrap,
+        "this communicator was made before a fork; the child process cannot use it: call pc.init() there");
 }
 
 // Under the lock.
@@ -77,7 +81,8 @@ void Messages::issue(Request& request) {
     deliver_here(request, &request);
   } else {
     if (group_.control(request.peer).presence.load(std::memory_order_acquire) == Presence::departed)
-      throw Error(ErrorKind::peer, "rank " + std::to_string(request.peer) + " has left the communicator", request.peer);
+      throw Error(ErrorKind::peer, "rank " + std::to_string(request.peer) + " has left the communicator",
+                  request.peer);
     outgoing_[static_cast<size_t>(request.peer)].queue.push(&request);
     push(request.peer, &request);
   }
@@ -136,7 +141,8 @@ void Messages::submit(const std::shared_ptr<Request>& request) {
     withdraw(*request, error);
     raise(error, *request);
   } catch (const std::system_error& error) {  // no thread
-    const Error failed(ErrorKind::transport, std::string("cannot start a thread for asynchronous messages: ") + error.what());
+    const Error failed(ErrorKind::transport,
+                       std::string("cannot start a thread for asynchronous messages: ") + error.what());
     withdraw(*request, failed);
     raise(failed, *request);
   }
@@ -152,7 +158,9 @@ void Messages::wait(Request& request, uint64_t timeout_ns) {
     withdraw(request, error);
   }
   if (!ended)
-    raise(Error(ErrorKind::timeout, std::string("wait timed out; the ") + (request.sends ? "send" : "recv") + " is still under way"), request);
+    raise(Error(ErrorKind::timeout, std::string("wait timed out; the ") + (request.sends ? "send" : "recv") +
+                                        " is still under way"),
+          request);
   if (request.error) raise(*request.error, request);
 }
 
@@ -160,7 +168,8 @@ bool Messages::test(Request& request) {
   if (request.done.load(std::memory_order_acquire)) return true;
   refuse_after_fork();
   try {
-    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_) progress(&request);
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_)
+      progress(&request);
     if (request.done.load(std::memory_order_acquire)) return true;
     const uint64_t now = now_ns();
     if (now - request.looked_ns.load(std::memory_order_relaxed) < 1'000'000) return false;
@@ -210,7 +219,8 @@ void Messages::look(Request& request) {
   if (closed_.load(std::memory_order_relaxed)) throw Error(ErrorKind::aborted, "the communicator is closed");
   look_at_peers(request);
   if (request.done.load(std::memory_order_acquire)) return;
-  if (now_ns() - request.started_ns > request.timeout_ns) throw Error(ErrorKind::timeout, timeout_text(request), request.peer);
+  if (now_ns() - request.started_ns > request.timeout_ns)
+    throw Error(ErrorKind::timeout, timeout_text(request), request.peer);
   if (request.interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
 }
 
@@ -235,7 +245,9 @@ void Messages::look_at_peers(Request& request) {
 }
 
 std::string Messages::timeout_text(const Request& request) {
-  const auto number = [](int32_t value) { return value == kAny ? std::string("any") : std::to_string(value); };
+  const auto number = [](int32_t value) {
+    return value == kAny ? std::string("any") : std::to_string(value);
+  };
   std::string text = request.sends ? "send(dest=" : "recv(source=";
   text += number(request.peer) + ", tag=" + number(request.tag) + ") timed out after ";
   text += std::to_string(static_cast<double>(request.timeout_ns) / 1e9) + " s";
@@ -316,7 +328,8 @@ void Messages::close() {
 
 void Messages::forget() {
   if (server_.joinable()) server_.detach();
-  static_cast<void>(to_serve_.release());  // its end would wait for a thread that does not exist in this process
+  static_cast<void>(
+      to_serve_.release());  // its end would wait for a thread that does not exist in this process
 }
 
 }  // namespace pc

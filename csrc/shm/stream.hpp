@@ -54,7 +54,8 @@ class Outlet {  // the sender's end
 
 class Inlet {  // the receiver's end
  public:
-  Inlet(const std::byte* ring, size_t capacity, const std::atomic<uint64_t>& sent, std::atomic<uint64_t>& taken)
+  Inlet(const std::byte* ring, size_t capacity, const std::atomic<uint64_t>& sent,
+        std::atomic<uint64_t>& taken)
       : ring_(ring), capacity_(capacity), sent_(sent), taken_(taken) {}
 
   size_t available() const { return seen_ - position_; }

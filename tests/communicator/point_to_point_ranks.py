@@ -51,7 +51,7 @@ class Message:
         dtype = np.dtype(self.dtype)
         count = int(np.prod(self.shape, dtype=np.int64))
         raw = np.random.default_rng([seed, self.index]).integers(0, 256, count * dtype.itemsize, np.uint8)
-        return (raw % 2 if dtype == bool else raw).view(dtype).reshape(self.shape)
+        return (raw % 2 if dtype.kind == "b" else raw).view(dtype).reshape(self.shape)
 
 
 def messages(traffic: Traffic, size: int) -> list[Message]:
@@ -60,7 +60,10 @@ def messages(traffic: Traffic, size: int) -> list[Message]:
     found = []
     for index in range(traffic.messages):
         dtype = np.dtype(KINDS[rng.integers(len(KINDS))])
-        count = int(min(rng.integers(0, 9) if rng.random() < 0.4 else 2 ** rng.uniform(0, 20), traffic.most)) // dtype.itemsize
+        count = (
+            int(min(rng.integers(0, 9) if rng.random() < 0.4 else 2 ** rng.uniform(0, 20), traffic.most))
+            // dtype.itemsize
+        )
         axes = int(rng.integers(0, 5))
         shape: tuple[int, ...] = (count,)
         if axes == 0 and count == 1:
@@ -79,9 +82,7 @@ def messages(traffic: Traffic, size: int) -> list[Message]:
 
 def part(todo: list[Message], me: int, rng: np.random.Generator) -> list[tuple[str, Message]]:
     """What one rank does, in an order that cannot block."""
-    steps = [
-        (what, m) for m in todo for what, who in (("send", m.source), ("recv", m.dest)) if who == me
-    ]
+    steps = [(what, m) for m in todo for what, who in (("send", m.source), ("recv", m.dest)) if who == me]
     for _ in range(len(steps) // 2):
         for i in range(len(steps) - 1):
             if rng.random() < 0.3 and steps[i][0] == "recv" and steps[i][1].source != me:
@@ -96,7 +97,9 @@ def exchange(comm: pc.Communicator, traffic: Traffic) -> int:
     """Do it, and check every message. Returns how many were received."""
     todo = messages(traffic, comm.size)
     steps = part(todo, comm.rank, np.random.default_rng([traffic.seed, comm.rank]))
-    expected: dict[tuple[int, int], list[Message]] = defaultdict(list)  # by source and tag, in the order of sending
+    expected: dict[tuple[int, int], list[Message]] = defaultdict(
+        list
+    )  # by source and tag, in the order of sending
     for peer in range(comm.size):
         # Sends of a rank to another are never exchanged for one another, so the list says their order.
         for m in todo:

@@ -19,7 +19,9 @@ from ranks import DIED, Pools, threads
 import pycollectives as pc
 
 small = st.builds(Traffic, st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([64, 5000, 200_000]))
-large = st.builds(Traffic, st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([100, 70_000, 1_000_000]))
+large = st.builds(
+    Traffic, st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([100, 70_000, 1_000_000])
+)
 
 
 def caught(make: Any) -> Any:
@@ -73,7 +75,9 @@ def test_many_threads_of_a_rank_beside_collectives(pools: Pools) -> None:
 
 
 def test_a_ring_wakes_all_sleepers(fresh: Any) -> None:
-    seconds = fresh(2, {"PYCOLLECTIVES_SPINS": "0", "PYCOLLECTIVES_YIELDS": "0"}).run(todo.wake_one_of_two, 200)
+    seconds = fresh(2, {"PYCOLLECTIVES_SPINS": "0", "PYCOLLECTIVES_YIELDS": "0"}).run(
+        todo.wake_one_of_two, 200
+    )
     assert max(seconds) < 2.5, "rings were lost: naps have ended the waits"
 
 
@@ -130,7 +134,14 @@ def test_persistent_messages() -> None:
 def test_a_message_that_does_not_fit() -> None:
     def body(comm: Any) -> None:
         if comm.rank == 0:
-            for x in (np.arange(8), np.arange(4), np.arange(4.0), np.arange(100_000), np.zeros(2, todo.RECORD), np.arange(3)):
+            for x in (
+                np.arange(8),
+                np.arange(4),
+                np.arange(4.0),
+                np.arange(100_000),
+                np.zeros(2, todo.RECORD),
+                np.arange(3),
+            ):
                 comm.send(x, 1, tag=5)
             comm.barrier()
             comm.send(np.arange(70_000), 1, tag=5)
@@ -141,7 +152,9 @@ def test_a_message_that_does_not_fit() -> None:
         errors += [caught(lambda: comm.recv(out, 0, 5)), caught(lambda: comm.recv(out, 0))]
         errors += [caught(comm.recv(out, async_op=True).wait)]
         assert (out.ravel() == range(4)).all(), "out of a message that does not fit was written"
-        for (kind, text, peer, _), theirs in zip(errors, ["int64[8]", "float64[4]", "int64[100000]", "'b'"], strict=True):
+        for (kind, text, peer, _), theirs in zip(
+            errors, ["int64[8]", "float64[4]", "int64[100000]", "'b'"], strict=True
+        ):
             assert kind == "MismatchError" and peer == 0
             assert "int64[4]" in text and theirs in text and "rank 0 with tag 5" in text
         assert (comm.recv() == range(3)).all()
@@ -301,7 +314,10 @@ def interrupt_myself(comm: Any, what: str) -> Any:
     return first, caught(lambda: comm.recv(tag=3, timeout=0.05))
 
 
-@pytest.mark.parametrize(("what", "then"), [("recv", "CollectiveTimeoutError"), ("wait", "CollectiveTimeoutError"), ("send", "PeerError")])
+@pytest.mark.parametrize(
+    ("what", "then"),
+    [("recv", "CollectiveTimeoutError"), ("wait", "CollectiveTimeoutError"), ("send", "PeerError")],
+)
 def test_ctrl_c(fresh: Any, what: str, then: str) -> None:
     (kind, _, _, seconds), later = fresh(2).run(interrupt_myself, what)[0]
     assert kind == "KeyboardInterrupt" and seconds < 0.45
@@ -361,7 +377,11 @@ def test_ranks_may_leave_when_they_have_sent_all() -> None:
         time.sleep(0.1)
         got = sorted(int(comm.recv(tag=0)[0]) for _ in range(3))
         assert got == [1, 2, 3] and comm.recv(source=3).size == 0
-        errors = [caught(lambda: comm.recv(source=2)), caught(comm.recv), caught(lambda: comm.send(np.zeros(1), 1))]
+        errors = [
+            caught(lambda: comm.recv(source=2)),
+            caught(comm.recv),
+            caught(lambda: comm.send(np.zeros(1), 1)),
+        ]
         errors.append(caught(lambda: comm.send(np.zeros(1), 1, async_op=True)))
         assert [kind for kind, *_ in errors] == ["PeerError"] * 4, errors
         assert "rank 2 has left" in errors[0][1] and "all other ranks" in errors[1][1]
@@ -390,9 +410,7 @@ def test_abort_and_close_end_every_wait(how: str) -> None:
             lambda: comm.sendrecv(np.zeros(1), 1, 1),
         ]
         errors: list[Any] = []
-        workers = [
-            threading.Thread(target=lambda call=call: errors.append(caught(call))) for call in waits
-        ]
+        workers = [threading.Thread(target=lambda call=call: errors.append(caught(call))) for call in waits]
         for worker in workers:
             worker.start()
         time.sleep(0.3)

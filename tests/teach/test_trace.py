@@ -123,7 +123,9 @@ def test_all_to_all_shows_the_input_then_the_output(algorithm: str) -> None:
 
     for seen in pc.run_threads(3, run):
         assert seen.start.values.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]] and seen.start.known.all()
-        assert seen.steps[-1].values.tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]] and seen.steps[-1].known.all()
+        assert (
+            seen.steps[-1].values.tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]] and seen.steps[-1].known.all()
+        )
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
