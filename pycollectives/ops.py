@@ -86,7 +86,7 @@ def resolve(op: OpLike, size: int) -> Operator:
     name = op.value if isinstance(op, ReduceOp) else op
     if callable(name):
         raise InvalidArgumentError(f"a function becomes an operator by pc.op(function), once; got {op!r}")
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:  # type: ignore[redundant-expr]
         raise InvalidArgumentError(
             f"unknown operator {op!r}{suggest(str(name), NAMES)}; known: {', '.join(NAMES)}"
         )
