@@ -352,6 +352,7 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
+        self._native()
         kind = np.dtype(dtype)
         self._outside("empty")
         if kind.hasobject:

@@ -24,6 +24,9 @@
 
 namespace pc {
 
+inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
+constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
+
 // A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
 struct Prepared {
   std::shared_ptr<const Plan> plan;

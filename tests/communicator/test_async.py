@@ -165,6 +165,8 @@ def fails(comm: Any) -> Any:
     sub.close()
     with pytest.raises(pc.AbortedError):
         sub.all_reduce(np.ones(3), async_op=True)
+    with pytest.raises(pc.AbortedError):
+        sub.empty(3)
     return kinds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -153,8 +154,10 @@ def fork(comm: Any, pending: bool, code: int) -> tuple[int, list[str]]:
         os.close(write_end)
         comm.abort()
         comm.close()
-        rubbish = [np.ones(200_000) for _ in range(20)]  # may lie where the parent has shared memory
+        rubbish = [np.ones(40_000) for _ in range(50)]  # lies where the parent has shared memory
         del shared, again, sub, work
+        comm._regions = None  # the last that knows of the array
+        gc.collect()
         assert all((r == 1).all() for r in rubbish)
         raise SystemExit(code)
     os.close(write_end)

@@ -1,0 +1,172 @@
+// The data's part of an instruction: from the operands, through the kernel, into the store and the message.
+#include <cstring>
+
+#include "shm/executor.hpp"
+
+namespace pc {
+namespace {
+
+constexpr size_t kSmallCopy = 4096;
+constexpr size_t kPointFrom =
+    16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
+
+}  // namespace
+
+const std::byte* Executor::payload(int peer, const Header& header) const {
+  switch (static_cast<Carrier>(header.carrier & 3)) {
+    case Carrier::inlined:
+      return header.payload;
+    case Carrier::slot:
+      return group_.pool(peer) + header.location;
+    case Carrier::pointer:
+      return reinterpret_cast<const std::byte*>(header.location);
+    case Carrier::region:
+      for (const Region& region : regions_)
+        if (region.id == header.carrier >> 2) return region.base[static_cast<size_t>(peer)] + header.location;
+  }
+  throw Error(ErrorKind::transport,
+              "rank " + std::to_string(peer) + " published memory that this rank has not mapped", peer);
+}
+
+const Region* Executor::region_of(const std::byte* address, size_t bytes) const {
+  for (const Region& region : regions_) {
+    const std::byte* base = region.base[static_cast<size_t>(rank_)];
+    if (address >= base && address + bytes <= base + region.bytes) return &region;
+  }
+  return nullptr;
+}
+
+// Bytes that one chunk's part takes in a message.
+size_t Executor::piece_bytes(const Instruction& in, uint64_t length, size_t element) {
+  return in.nrefs == 1 ? length * element : round_up(length * element, kPieceAlign);
+}
+
+std::byte* Executor::address(const Ref& ref, uint64_t begin) const {
+  const auto where = static_cast<size_t>(ref.where);
+  return base_[where] + (prepared_->chunking.table[where][ref.chunk].offset + begin) * unit_[where];
+}
+
+Piece Executor::part_of(const Ref& shape, uint32_t part) const {
+  const Chunking& chunking = prepared_->chunking;
+  return chunking.cut(chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length, part);
+}
+
+void Executor::compute(Lane& lane, const Instruction& in) {
+  const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
+  Message message{};
+  if (in.connection >= 0) message = way_out(lane, in, part);
+  if (message.target || in.store >= 0) combine(lane, in, part, message.target);
+  if (in.connection >= 0) publish(lane, in, message);
+}
+
+// Where the instruction's message goes: into the header, into a slot, or nowhere (peers read it in place).
+Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uint32_t part) {
+  const Plan& plan = *prepared_->plan;
+  const size_t element = in.flags & Instruction::send_wide ? prepared_->wide_element : prepared_->element;
+  Message message{};
+  for (uint32_t j = 0; j < in.nrefs; ++j)
+    message.bytes += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
+  if (message.bytes <= kInline) {
+    message.target = inlined_;
+    return message;
+  }
+  const uint32_t pointable =
+      in_place_ ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
+  if ((in.flags & pointable) && message.bytes >= kPointFrom && !regions_.empty()) {
+    const Ref& ref =
+        plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
+    const std::byte* at = address(ref, part_of(ref, part).offset);
+    if (const Region* region = region_of(at, message.bytes)) {
+      message.carrier = Carrier::region;
+      message.region = region->id;
+      message.location = static_cast<uint64_t>(at - region->base[static_cast<size_t>(rank_)]);
+      return message;
+    }
+  }
+  const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
+  message.carrier = Carrier::slot;
+  message.location = (slot * prepared_->slots + slot_turn_[slot] % prepared_->slots) * prepared_->slot_bytes;
+  message.target = group_.pool(rank_) + message.location;
+  return message;
+}
+
+// The data: every chunk of the message in one pass over all operands, into the message, the store, or both.
+void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, std::byte* message) {
+  static constexpr Epilogue nothing{};
+  const Plan& plan = *prepared_->plan;
+  const Operand* operands = plan.operands.data() + in.operand;
+  const bool send_wide = in.flags & Instruction::send_wide, store_wide = in.flags & Instruction::store_wide;
+  const size_t send_element = send_wide ? prepared_->wide_element : prepared_->element;
+  const Epilogue& epilogue = in.flags & Instruction::final_value ? prepared_->epilogue : nothing;
+  const bool moves_bytes = !send_wide && !store_wide && !operands[0].wide &&
+                           epilogue.kind == Epilogue::none && !prepared_->is_bool();
+  for (uint32_t k = 0; k < in.noperands; ++k) {
+    const int32_t peer = operands[k].peer;
+    if (peer < 0) continue;
+    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
+    source_at_[k] = payload(peer, group_.header(peer, rank_, lane.id, number));
+  }
+  for (uint32_t j = 0; j < in.nrefs; ++j) {
+    const Piece piece = part_of(plan.refs[in.shape + j], part);
+    for (uint32_t k = 0; k < in.noperands; ++k) {
+      const bool wide = operands[k].wide != 0;
+      if (operands[k].peer >= 0) {
+        sources_[k] = {source_at_[k], wide};
+        source_at_[k] += piece_bytes(in, piece.length, wide ? prepared_->wide_element : prepared_->element);
+      } else {
+        sources_[k] = {address(plan.refs[operands[k].refs + j], piece.offset), wide};
+      }
+    }
+    Sink sinks[2];
+    int nsinks = 0;
+    if (in.store >= 0) {
+      std::byte* target = address(plan.refs[static_cast<uint32_t>(in.store) + j], piece.offset);
+      const bool unchanged =
+          in.noperands == 1 && target == sources_[0].data && epilogue.kind == Epilogue::none;
+      if (!unchanged) sinks[nsinks++] = {target, store_wide};
+    }
+    if (message) {
+      sinks[nsinks++] = {message, send_wide};
+      message += piece_bytes(in, piece.length, send_element);
+    }
+    if (!nsinks || !piece.length) continue;
+    if (in.noperands == 1 && moves_bytes &&
+        piece.length * send_element <= kSmallCopy) {  // not worth a call of a kernel
+      for (int i = 0; i < nsinks; ++i)
+        std::memcpy(sinks[i].data, sources_[0].data, piece.length * prepared_->element);
+      continue;
+    }
+    if (prepared_->user) [[unlikely]]
+      prepared_->user->combine(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length);
+    else
+      prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length,
+                        epilogue);
+  }
+}
+
+void Executor::publish(const Lane& lane, const Instruction& in, const Message& message) {
+  const Connection& connection = lane.connections[in.connection];
+  const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
+  const uint32_t turn = slot_turn_[slot] % prepared_->slots;
+  for (uint32_t k = 0; k < connection.npeers; ++k) {
+    const int32_t peer = prepared_->plan->peers[connection.first + k];
+    const uint64_t number = ++sent_[static_cast<size_t>(peer)][lane.id];
+    Header& header = group_.header(rank_, peer, lane.id, number);
+    header.fingerprint = fingerprint_;
+    header.location = message.location;
+    header.bytes = static_cast<uint32_t>(message.bytes);
+    header.carrier = static_cast<uint32_t>(message.carrier) | message.region << 2;
+    if (message.carrier == Carrier::inlined) std::memcpy(header.payload, inlined_, kInline);
+    header.flag.store(number, std::memory_order_release);
+    ring(group_.control(peer));
+    if (message.carrier == Carrier::slot) {
+      slot_reader_[reader_index(lane, connection, k, turn)] = number;
+    } else if (message.carrier == Carrier::region) {
+      pointed_[static_cast<size_t>(peer)] = 1;
+      any_pointed_ = true;
+    }
+  }
+  if (message.carrier == Carrier::slot) ++slot_turn_[slot];
+}
+
+}  // namespace pc

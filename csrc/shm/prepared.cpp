@@ -1,0 +1,53 @@
+// How a kind of call is cut: slices of the data, lanes of slices in flight, slots of messages.
+#include <algorithm>
+
+#include "shm/executor.hpp"
+
+namespace pc {
+namespace {
+
+constexpr size_t kSlotSkew = 33 * kLine;
+
+}  // namespace
+
+void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
+  const auto channels = static_cast<uint32_t>(plan->channels.size());
+  // Two slots at least: a schedule that is free of deadlock with one message in flight stays so when a
+  // reduction is fused with the send of its result only if there are two, since the fused one takes its
+  // message when its own can go.
+  const uint32_t most =
+      std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
+  const size_t share = pool_bytes / (size_t{channels} * most * 2 * plan->max_connections);
+  // An odd number of lines, so that slots do not all fall into the same sets of the caches.
+  const size_t least =
+      round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
+  slot_bytes = std::min(share / kLine * kLine,
+                        std::max(segment_bytes / kLine * kLine, round_up(least, kLine)) + kSlotSkew);
+  if (channels > kMaxLanes)
+    throw Error(ErrorKind::unsupported,
+                "a schedule may have 16 channels, this one has " + std::to_string(channels));
+  if (slot_bytes < least)
+    throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(pool_bytes) +
+                                            " is too small for this schedule: its messages have " +
+                                            std::to_string(plan->max_message) + " chunks of items of " +
+                                            std::to_string(wide_element) + " bytes, and there is room for " +
+                                            std::to_string(slot_bytes) + " bytes");
+  const size_t message = std::min(slot_bytes, segment_bytes);
+  chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
+  for (chunking.slices = 1;; ++chunking.slices) {
+    chunking.parts = channels * chunking.slices;
+    const size_t piece = round_up(chunking.longest_part() * wide_element, kPieceAlign);
+    const size_t bytes = piece * plan->max_message;
+    if (bytes <= message || (bytes <= slot_bytes && chunking.longest_part() <= chunking.grain * 3 + 1)) break;
+    if (bytes > message * 2)
+      chunking.slices =
+          std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
+    if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes)
+      chunking.grain = std::max(1u, chunking.grain / 2);
+  }
+  // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
+  lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
+  slots = std::max(2u, std::min(2 * most / lanes, kDepth));
+}
+
+}  // namespace pc
