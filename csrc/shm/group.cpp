@@ -58,8 +58,7 @@ void Group::attach(int peer, int fd, int pid) {
 }
 
 void Group::forget() {
-  own_.forget();
-  for (Mapping& peer : peers_) peer.forget();
+  own_.close_fd();
   for (int& fd : pidfd_)
     if (fd >= 0) ::close(std::exchange(fd, -1));
   forgotten_ = true;
@@ -91,12 +90,14 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const Record& theirs = record(peer, sequence);
-    const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
-    const bool finished =
-        reached > sequence ||
-        (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
-    if (finished) continue;
-    if (const std::string what = gone(peer); !what.empty()) throw Error(ErrorKind::peer, what, peer);
+    const auto finished = [&] {
+      const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
+      return reached > sequence ||
+             (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
+    };
+    if (finished()) continue;
+    const std::string what = gone(peer);  // it may have finished, and left, since the question before
+    if (!what.empty() && !finished()) throw Error(ErrorKind::peer, what, peer);
   }
 }
 

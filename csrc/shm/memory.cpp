@@ -58,24 +58,21 @@ size_t available_memory() {
   return available;
 }
 
+Mapping::Mapping(std::byte* data, size_t bytes) : data_(data), size_(bytes), process_(getpid()) {}
+
 Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(fd_, other.fd_);
+  std::swap(process_, other.process_);
   return *this;
 }
 
 Mapping::~Mapping() {
-  if (data_) munmap(data_, size_);
+  if (data_ && process_ == getpid()) munmap(data_, size_);
   close_fd();
-}
-
-void Mapping::forget() {
-  close_fd();
-  data_ = nullptr;
-  size_ = 0;
 }
 
 void Mapping::close_fd() {
@@ -100,28 +97,22 @@ Mapping Mapping::create(size_t bytes, const char* name) {
     status = fallocate(made.fd_, 0, 0, static_cast<off_t>(bytes));
   } while (status != 0 && errno == EINTR);
   if (status != 0) refuse((std::string(" (") + std::strerror(errno) + ")").c_str());
-  made.data_ = map(made.fd_, bytes);
-  made.size_ = bytes;
-  return made;
+  Mapping mapped(map(made.fd_, bytes), bytes);
+  mapped.fd_ = std::exchange(made.fd_, -1);
+  return mapped;
 }
 
 Mapping Mapping::alone(size_t bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw Error(ErrorKind::transport, std::string("mmap: ") + std::strerror(errno));
-  Mapping made;
-  made.data_ = static_cast<std::byte*>(address);
-  made.size_ = bytes;
-  return made;
+  return Mapping(static_cast<std::byte*>(address), bytes);
 }
 
 Mapping Mapping::attach(int fd, size_t bytes) {
   struct stat status{};
   if (fstat(fd, &status) != 0 || static_cast<size_t>(status.st_size) < bytes)
     throw Error(ErrorKind::transport, "a peer's shared memory is smaller than agreed");
-  Mapping made;
-  made.data_ = map(fd, bytes);
-  made.size_ = bytes;
-  return made;
+  return Mapping(map(fd, bytes), bytes);
 }
 
 }  // namespace pc

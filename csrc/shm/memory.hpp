@@ -24,12 +24,14 @@ class Mapping {
   size_t size() const { return size_; }
   int fd() const { return fd_; }  // of memory created here, else -1
   void close_fd();
-  void forget();  // in a forked child, where the memory is not mapped: nothing to give back
 
  private:
+  Mapping(std::byte* data, size_t bytes);
+
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   int fd_ = -1;
+  int process_ = 0;  // that mapped it: it is not there in a forked child, where something else may be at its place
 };
 
 // Bytes that this process may still allocate: free memory and the cgroup's limit.

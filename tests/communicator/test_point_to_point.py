@@ -299,7 +299,7 @@ def test_a_send_behind_another_that_times_out_is_withdrawn() -> None:
 
 def interrupt_myself(comm: Any, what: str) -> Any:
     if comm.rank == 1:
-        time.sleep(0.5)
+        time.sleep(2.0)
         comm.close()
         return None
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -320,7 +320,7 @@ def interrupt_myself(comm: Any, what: str) -> Any:
 )
 def test_ctrl_c(fresh: Any, what: str, then: str) -> None:
     (kind, _, _, seconds), later = fresh(2).run(interrupt_myself, what)[0]
-    assert kind == "KeyboardInterrupt" and seconds < 0.45
+    assert kind == "KeyboardInterrupt" and seconds < 1.8
     assert later[0] == then
 
 
