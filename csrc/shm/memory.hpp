@@ -31,7 +31,8 @@ class Mapping {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   int fd_ = -1;
-  int process_ = 0;  // that mapped it: it is not there in a forked child, where something else may be at its place
+  int process_ =
+      0;  // that mapped it: it is not there in a forked child, where something else may be at its place
 };
 
 // Bytes that this process may still allocate: free memory and the cgroup's limit.

@@ -89,7 +89,7 @@ def test_calls_run_in_the_order_of_issue(pools: Pools) -> None:
 def late(comm: Any) -> tuple[float, float, bool]:
     """An asynchronous call of a new kind is issued at once, whatever is pending."""
     if comm.rank == 0:
-        time.sleep(0.4)
+        time.sleep(2.0)
     start = time.monotonic()
     works = [comm.all_reduce(np.full(100 + i, 1.0), async_op=True) for i in range(5)]
     works.append(comm.broadcast(np.full((3, 3), comm.rank), root=1, async_op=True))
@@ -108,8 +108,8 @@ def late(comm: Any) -> tuple[float, float, bool]:
 
 def test_issuing_never_blocks(pools: Pools) -> None:
     results = pools(2).run(late)
-    assert all(issued < 0.2 for issued, _, _ in results), results
-    assert 0.05 <= results[1][1] < 0.3 and not results[1][2]
+    assert all(issued < 1.0 for issued, _, _ in results), results
+    assert 0.05 <= results[1][1] < 1.5 and not results[1][2]
 
 
 def progress(comm: Any) -> float:

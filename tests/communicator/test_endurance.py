@@ -85,7 +85,13 @@ def any_call(comm: Any, seed: int, times: int) -> None:
         if asynchronous:
             pending.append((got, want))
         else:
-            assert (got is None and want is None) or np.array_equal(got, want), (i, verb, algorithm, dtype, count)
+            assert (got is None and want is None) or np.array_equal(got, want), (
+                i,
+                verb,
+                algorithm,
+                dtype,
+                count,
+            )
         if len(pending) > 5:
             for work, expected in pending:
                 result = work.wait()
