@@ -34,6 +34,9 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
                                             std::to_string(slot_bytes) + " bytes");
   const size_t message = std::min(slot_bytes, segment_bytes);
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
+  while (chunking.grain > 1 &&
+         round_up((3 * chunking.grain + 1) * wide_element, kPieceAlign) * plan->max_message > slot_bytes)
+    chunking.grain /= 2;  // messages of many chunks: slices of whole lines would not fit into a slot
   for (chunking.slices = 1;; ++chunking.slices) {
     chunking.parts = channels * chunking.slices;
     const size_t piece = round_up(chunking.longest_part() * wide_element, kPieceAlign);
@@ -42,8 +45,6 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
     if (bytes > message * 2)
       chunking.slices =
           std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
-    if (chunking.longest_part() <= 2 * chunking.grain + 1 && bytes > slot_bytes)
-      chunking.grain = std::max(1u, chunking.grain / 2);
   }
   // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
   lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
