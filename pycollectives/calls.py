@@ -32,7 +32,7 @@ _BYTES = _DTYPE["uint8"]
 
 @dataclass(frozen=True)
 class Kind:
-    """All that decides a call but the addresses. The same on every rank: its digest is the call's fingerprint.
+    """All that decides a call but the addresses. The same on every rank: it is in the call's fingerprint.
 
     `count`: elements of one rank's block where the verb gathers blocks, of the whole vector otherwise. `counts`: of every
     rank's block, for the uneven forms; for an uneven all_to_all row r holds what rank r sends to each.
@@ -47,9 +47,10 @@ class Kind:
     deterministic: bool = False
     counts: tuple[Any, ...] | None = None
 
-    @property
-    def fingerprint(self) -> int:
-        return int.from_bytes(hashlib.blake2b(repr(self).encode(), digest_size=8).digest(), "little")
+    def fingerprint(self, algorithm: str) -> int:
+        """What the ranks compare: the kind, and the algorithm that they have chosen for it."""
+        text = f"{self!r} by {algorithm}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def vector_bytes(self, size: int) -> int:
         """Bytes of the whole vector, as the cost model counts them."""
@@ -84,6 +85,11 @@ class Calls:
                     del self._kept[next(iter(self._kept))]
                 self._kept[kind] = prepared
         return prepared
+
+    def forget(self) -> None:
+        """The known algorithms are others now."""
+        with self._lock:
+            self._kept.clear()
 
     def choose(self, kind: Kind) -> Algorithm:
         """The algorithm: the named one if it can, else the one predicted to be the fastest."""
@@ -132,7 +138,7 @@ class Calls:
             held_out=(held_out.start, len(held_out)),
             pool_bytes=self.settings.pool_bytes,
             segment_bytes=self.settings.segment_bytes,
-            fingerprint=kind.fingerprint,
+            fingerprint=kind.fingerprint(one.name),
             count=kind.count,
             verb=_VERB[kind.verb],
             algorithm=names(kind.verb).index(one.name.split("(")[0]),

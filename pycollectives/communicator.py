@@ -30,7 +30,7 @@ from .ops import OpLike
 from .point_to_point import ANY_SOURCE, PersistentMessage, PointToPoint
 from .regions import Regions
 from .schedule import COLLECTIVES, Algorithm, find, names
-from .schedule.registry import suggest
+from .schedule.registry import on_change, suggest
 from .user_op import UserOp
 from .work import PersistentCall, Work, forget_finished, persistent
 
@@ -409,6 +409,18 @@ def _close_all() -> None:
     for comm in list(_alive):
         with contextlib.suppress(Exception):
             comm.close()
+
+
+def _decide_anew() -> None:
+    """An algorithm has been registered, maybe in place of another of the same name."""
+    for comm in list(_alive):
+        if comm._core is not None:
+            comm._calls.forget()
+            comm._shut()
+            comm._open(comm._core, comm.size, comm.timeout)
+
+
+on_change.append(_decide_anew)
 
 
 def _forget_all() -> None:

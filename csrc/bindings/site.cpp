@@ -44,6 +44,23 @@ Sites::~Sites() {
   for (PyObject* code : codes_) Py_XDECREF(code);
 }
 
+// Takes over a reference. False if there are too many code objects to keep this one, too.
+bool Sites::keep(PyObject* code) {
+  PyObject*& recent = recent_[(reinterpret_cast<uintptr_t>(code) >> 6) % recent_.size()];
+  bool kept = recent == code;
+  if (!kept) {
+    kept = codes_.contains(code);
+    if (!kept && codes_.size() < kMostCodes) {
+      codes_.insert(code);
+      recent = code;
+      return true;
+    }
+    if (kept) recent = code;
+  }
+  Py_DECREF(code);
+  return kept;
+}
+
 Site Sites::here() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   PyCodeObject* code = frame ? PyFrame_GetCode(frame) : nullptr;
@@ -58,10 +75,7 @@ Site Sites::here() {
   if (!frame) return {0, 0};
   const Site site{reinterpret_cast<uint64_t>(code), PyFrame_GetLasti(frame)};
   Py_DECREF(frame);
-  PyObject*& kept = codes_[next_++ % codes_.size()];
-  Py_XDECREF(kept);
-  kept = reinterpret_cast<PyObject*>(code);
-  return site;
+  return keep(reinterpret_cast<PyObject*>(code)) ? site : Site{0, 0};
 }
 
 void install_site_resolver() { set_site_resolver(&resolve); }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <unordered_set>
 
 #include "shm/layout.hpp"
 
@@ -15,15 +16,20 @@ struct Site {
   int32_t instruction;
 };
 
-// Holds the code objects of the last calls, so that their sites can still be resolved.
+// Holds the code objects that calls came from, so that the sites can be resolved at any time: an asynchronous call may run
+// long after its issue.
 class Sites {
  public:
   ~Sites();
   Site here();  // the first frame outside the package; needs the GIL
 
  private:
-  std::array<PyObject*, 2 * kRecords> codes_{};
-  size_t next_ = 0;
+  static constexpr size_t kMostCodes = 4096;  // a program that makes code without end is not followed further
+
+  bool keep(PyObject* code);
+
+  std::array<PyObject*, 64> recent_{};  // by address: known to be in codes_
+  std::unordered_set<PyObject*> codes_;
 };
 
 void install_site_resolver();

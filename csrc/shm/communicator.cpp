@@ -1,5 +1,6 @@
 #include "shm/communicator.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <utility>
@@ -176,9 +177,14 @@ void Communicator::progress() {
 void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible) {
   refuse_after_fork();
   const uint64_t start = now_ns();
-  while (!job->done.load(std::memory_order_acquire)) {
-    std::unique_lock lock(busy_, std::try_to_lock);
-    if (!lock.owns_lock()) lock.try_lock_for(std::chrono::milliseconds(20));
+  const bool helps = timeout_ns >= job->timeout_ns;  // else it may have to give up, which a call cannot
+  for (auto nap = std::chrono::microseconds(20); !job->done.load(std::memory_order_acquire);
+       nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
+    std::unique_lock lock(busy_, std::defer_lock);
+    if (!helps)
+      std::this_thread::sleep_for(nap);
+    else if (!lock.try_lock())
+      lock.try_lock_for(std::chrono::milliseconds(20));
     if (lock.owns_lock()) {
       if (!job->done.load(std::memory_order_acquire)) run_queue_locked(interruptible, job.get());
       continue;

@@ -124,6 +124,9 @@ def shown(numbers: tuple[int, ...]) -> str:
 
 
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
+on_change: list[
+    Callable[[], None]
+] = []  # called when an algorithm is registered: decisions may be others now
 
 
 def algorithm(
@@ -150,6 +153,8 @@ def algorithm(
             collective, name or author.__name__, author, cost, builtin, restriction, even_only, parameter
         )
         ALGORITHMS[collective, found.name] = found
+        for forget in on_change:
+            forget()
         return found
 
     return register

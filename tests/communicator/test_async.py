@@ -88,6 +88,7 @@ def test_calls_run_in_the_order_of_issue(pools: Pools) -> None:
 
 def late(comm: Any) -> tuple[float, float, bool]:
     """An asynchronous call of a new kind is issued at once, whatever is pending."""
+    comm.barrier()
     if comm.rank == 0:
         time.sleep(2.0)
     start = time.monotonic()
@@ -110,6 +111,27 @@ def test_issuing_never_blocks(pools: Pools) -> None:
     results = pools(2).run(late)
     assert all(issued < 1.0 for issued, _, _ in results), results
     assert 0.05 <= results[1][1] < 1.5 and not results[1][2]
+
+
+def wait_in_vain(comm: Any) -> list[float]:
+    """wait(timeout=) gives up in time, whoever would have executed the call."""
+    seconds = []
+    for _ in range(10):
+        comm.barrier()
+        if comm.rank == 0:
+            time.sleep(0.15)
+        start = time.monotonic()
+        work = comm.all_reduce(np.ones(3), async_op=True)
+        if comm.rank == 1:
+            with pytest.raises(pc.CollectiveTimeoutError):
+                work.wait(timeout=0.02)
+            seconds.append(time.monotonic() - start)
+        assert (work.wait() == comm.size).all()
+    return seconds
+
+
+def test_wait_gives_up_in_time(pools: Pools) -> None:
+    assert max(pools(2).run(wait_in_vain)[1]) < 0.15
 
 
 def progress(comm: Any) -> float:

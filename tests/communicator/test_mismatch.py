@@ -110,6 +110,28 @@ def test_every_rank_raises(pools: Pools, size: int, name: str) -> None:
             assert again < 0.05
 
 
+def from_code_that_is_gone(comm: Any) -> str:
+    """Calls issued by functions that exist no more when the calls run."""
+    sub, works = comm.split(0), []
+    comm.barrier()
+    if comm.rank == 0:
+        time.sleep(0.2)
+    for i in range(400):
+        names: dict[str, Any] = {}
+        text = "def issue(comm, x):\n    return comm.all_reduce(x, async_op=True)\n"
+        exec(compile(text, f"generated_{i}.py", "exec"), names)
+        works.append(names["issue"](sub, np.ones(5 + (comm.rank if i == 3 else 0))))
+    with pytest.raises(pc.MismatchError) as caught:
+        works[3].wait()
+    comm.barrier()
+    return str(caught.value)
+
+
+def test_the_site_of_a_call_whose_code_is_gone(pools: Pools) -> None:
+    for text in pools(2).run(from_code_that_is_gone):
+        assert "call 4" in text and set(re.findall(r"generated_\d+\.py", text)) == {"generated_3.py"}, text
+
+
 def no_false_alarm(comm: Any) -> None:
     """Different ranks of different communicators call different things."""
     pair, all_of_us, mirrored = comm.split(comm.rank % 2), comm.split(0), comm.split(0, -comm.rank)

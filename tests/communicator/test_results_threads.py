@@ -29,7 +29,7 @@ def everything(size: int) -> list[Call]:
     return made
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_every_dtype_operator_and_algorithm(size: int) -> None:
     made = everything(size)
     calls.agree(made, ranks.threads(size, calls.check_all, made))
