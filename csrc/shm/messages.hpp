@@ -183,7 +183,19 @@ class Messages {
       return {reinterpret_cast<const char*>(extras) + envelope.axes * sizeof(uint64_t), envelope.text};
     }
   };
-  class Lock;
+  class Lock {  // for those who come anew: who moves data in a loop lets them in
+   public:
+    explicit Lock(Messages& messages) : mutex_(messages.mutex_) {
+      messages.wanting_.fetch_add(1, std::memory_order_relaxed);
+      mutex_.lock();
+      messages.wanting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    ~Lock() { mutex_.unlock(); }
+    Lock(const Lock&) = delete;
+
+   private:
+    std::mutex& mutex_;
+  };
   class Caller;
 
   // messages.cpp; under the lock
@@ -206,10 +218,11 @@ class Messages {
   void look(Request& request);
   void look_at_peers(Request& request);
   bool withdraw(Request& request, const Error& error);
-  void serve();
   [[noreturn]] void raise(Error error, const Request& request) const;
   [[noreturn]] void raise_poison() const;
   std::string timeout_text(const Request& request);
+
+  void serve();  // messages_async.cpp
 
   Group& group_;
   Patience patience_;
