@@ -40,6 +40,13 @@ struct Chunking {
     return parts == 1 ? longest : std::min<uint64_t>(longest, longest / parts + 1 + 2 * grain);
   }
 
+  // The fewest slices such that no part has more than `most` elements (more than twice the grain).
+  uint32_t slices_for(uint64_t most, uint32_t channels) const {
+    if (longest <= most) return 1;
+    const uint64_t least = grain == 1 ? (longest + most - 1) / most : longest / (most - 2 * grain) + 1;
+    return static_cast<uint32_t>((least + channels - 1) / channels);
+  }
+
  private:
   uint64_t start(uint64_t length, uint32_t part) const {
     if (part >= parts) return length;

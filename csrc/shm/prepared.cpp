@@ -32,20 +32,18 @@ void Prepared::fit(size_t pool_bytes, size_t segment_bytes) {
                                             std::to_string(plan->max_message) + " chunks of items of " +
                                             std::to_string(wide_element) + " bytes, and there is room for " +
                                             std::to_string(slot_bytes) + " bytes");
-  const size_t message = std::min(slot_bytes, segment_bytes);
+  // How many elements of each chunk fit into a message of so many bytes.
+  const auto room = [this](size_t bytes) {
+    return bytes / plan->max_message / kPieceAlign * kPieceAlign / wide_element;
+  };
+  // Slices begin at whole lines, unless messages of many chunks would then not fit into a slot.
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
-  while (chunking.grain > 1 &&
-         round_up((3 * chunking.grain + 1) * wide_element, kPieceAlign) * plan->max_message > slot_bytes)
-    chunking.grain /= 2;  // messages of many chunks: slices of whole lines would not fit into a slot
-  for (chunking.slices = 1;; ++chunking.slices) {
-    chunking.parts = channels * chunking.slices;
-    const size_t piece = round_up(chunking.longest_part() * wide_element, kPieceAlign);
-    const size_t bytes = piece * plan->max_message;
-    if (bytes <= message || (bytes <= slot_bytes && chunking.longest_part() <= chunking.grain * 3 + 1)) break;
-    if (bytes > message * 2)
-      chunking.slices =
-          std::max<uint32_t>(chunking.slices, static_cast<uint32_t>(chunking.slices * (bytes / message)) - 1);
-  }
+  while (chunking.grain > 1 && room(slot_bytes) < 3 * chunking.grain + 1) chunking.grain /= 2;
+  // Slices of a segment, but not of a few lines only, as long as a slot has room for them.
+  const size_t longest = std::max(room(std::min(slot_bytes, segment_bytes)),
+                                  std::min<size_t>(room(slot_bytes), 3 * chunking.grain + 1));
+  chunking.slices = chunking.slices_for(longest, channels);
+  chunking.parts = channels * chunking.slices;
   // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
   lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
   slots = std::max(2u, std::min(2 * most / lanes, kDepth));
