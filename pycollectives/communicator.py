@@ -309,10 +309,10 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
         method = getattr(Communicator, verb)
         if not isinstance(method, _core.FastMethod):
             return
-        data = None if verb == "barrier" else x
+        dtype, count = (-1, 0) if verb == "barrier" else (x.dtype.num, x.size)
         for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
             for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
-                self._remember(method.__wrapped__, data, shown, place, prepared)
+                self._remember(method.__wrapped__, dtype, count, shown, place, prepared)
 
     @staticmethod
     def _verb(verb: str) -> str:

@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _fast(form: int) -> Callable[[Method], Method]:
-    """A method with the native fast way in (csrc/bindings/fastcall.cpp). `form`: the result has the shape of the input (0),
+    """A method with the native fast way in (csrc/bindings/fast_method.cpp). `form`: the result has the shape of the input (0),
     gathers it (1), scatters it (2); there is no data (3)."""
 
     def wrap(method: Method) -> Method:

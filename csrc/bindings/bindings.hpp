@@ -14,6 +14,8 @@ void bind_memory(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_messages(pybind11::module_& module);
-void bind_fastcall(pybind11::module_& module);
+void bind_endpoint(pybind11::module_& module);
+void bind_fast_method(pybind11::module_& module);
+void bind_bound_call(pybind11::module_& module);
 
 }  // namespace pc

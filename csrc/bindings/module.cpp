@@ -8,5 +8,7 @@ PYBIND11_MODULE(_core, module) {
   pc::bind_plan(module);
   pc::bind_communicator(module);
   pc::bind_messages(module);
-  pc::bind_fastcall(module);
+  pc::bind_endpoint(module);
+  pc::bind_fast_method(module);
+  pc::bind_bound_call(module);
 }

@@ -1,0 +1,195 @@
+// The fast way into a call: for a contiguous NumPy array and a kind of call that was decided before, without
+// Python code.
+//
+//     comm.all_reduce(x, out=x)  ->  FastMethod (vectorcall)  ->  Endpoint's table  ->  Communicator::run
+//                                         \-- anything else  ->  the Python method it decorates, which fills
+//                                         the table
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+#include <pybind11/pybind11.h>
+#include <structmember.h>
+
+#include <memory>
+
+#include "bindings/bindings.hpp"
+#include "bindings/endpoint.hpp"
+
+namespace py = pybind11;
+
+namespace pc {
+namespace {
+
+// What a call's shape must be, by the verb.
+enum class Form : int { same, gathers, scatters, nothing };
+
+struct FastMethod {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* wrapped;
+  PyObject* dict;
+  Form form;
+};
+
+PyObject *name_out, *name_op, *name_root;
+int overrides = 0;  // active `pc.use` blocks: the remembered decisions do not hold
+
+bool plain(PyObject* object) {
+  if (!PyArray_CheckExact(object)) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const int type = PyArray_TYPE(array);  // says all about the elements, but for strings, records and times
+  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) && !PyTypeNum_ISFLEXIBLE(type) &&
+         !PyTypeNum_ISDATETIME(type);
+}
+
+// Is `out` fit for the result, and either x itself or apart from it?
+bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyArrayObject* out) {
+  if (PyArray_TYPE(x) != PyArray_TYPE(out) || !PyArray_ISWRITEABLE(out)) return false;
+  const char* from = PyArray_BYTES(x);
+  const char* to = PyArray_BYTES(out);
+  const bool apart = from + PyArray_NBYTES(x) <= to || to + PyArray_NBYTES(out) <= from;
+  switch (method.form) {
+    case Form::same:
+      return PyArray_SAMESHAPE(x, out) && (apart || from == to);
+    case Form::gathers:
+      return PyArray_SIZE(out) == PyArray_SIZE(x) * self.size && apart;
+    case Form::scatters:
+      return PyArray_SIZE(out) * self.size == PyArray_SIZE(x) && apart;
+    case Form::nothing:
+      return false;
+  }
+  return false;
+}
+
+// The call, if it is of a remembered kind: a new reference, nullptr with an error set, or Py_NotImplemented
+// (borrowed).
+PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  if (overrides || nargs < 1 || nargs > 3 || !PyObject_TypeCheck(args[0], endpoint_type))
+    return Py_NotImplemented;
+  auto* self = reinterpret_cast<Endpoint*>(args[0]);
+  if (!self->handle) return Py_NotImplemented;
+  if (method.form == Form::nothing) {  // barrier
+    if (nargs > 1 || (names && PyTuple_GET_SIZE(names))) return Py_NotImplemented;
+    const Entry& entry = slot(*self, method.wrapped, -1, 0, nullptr, -1);
+    if (entry.verb != method.wrapped) return Py_NotImplemented;
+    const std::shared_ptr<Prepared> prepared = entry.prepared;
+    return execute(*self->handle, prepared, nullptr, nullptr, self->timeout) ? Py_NewRef(Py_None) : nullptr;
+  }
+  if (nargs < 2 || !plain(args[1])) return Py_NotImplemented;
+  PyObject *op = nargs > 2 ? args[2] : nullptr, *out = nullptr;
+  int root = -1;
+  const Py_ssize_t nnames = names ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < nnames; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    PyObject* value = args[nargs + i];
+    if (name == name_out) {
+      out = value;
+    } else if (name == name_op && !op) {
+      op = value;
+    } else if (name == name_root && PyLong_CheckExact(value)) {
+      int overflow = 0;
+      const long given = PyLong_AsLongAndOverflow(value, &overflow);
+      if (overflow || given < 0 || given >= self->size) return Py_NotImplemented;
+      root = static_cast<int>(given);
+    } else {
+      return Py_NotImplemented;
+    }
+  }
+  auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
+  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), op, root);
+  if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
+      entry.op != op || entry.root != root)
+    return Py_NotImplemented;
+  py::object result;
+  if (out && out != Py_None) {
+    if (!plain(out) || !fits(method, *self, x, reinterpret_cast<PyArrayObject*>(out)))
+      return Py_NotImplemented;
+    result = py::reinterpret_borrow<py::object>(out);
+  } else {
+    if (method.form != Form::same) return Py_NotImplemented;
+    result = py::reinterpret_steal<py::object>(PyArray_NewLikeArray(x, NPY_CORDER, nullptr, 0));
+    if (!result) return nullptr;
+  }
+  const py::object keep = py::reinterpret_borrow<py::object>(args[1]);
+  const std::shared_ptr<Prepared> prepared = entry.prepared;
+  auto* target = reinterpret_cast<PyArrayObject*>(result.ptr());
+  return execute(*self->handle, prepared, PyArray_DATA(x), PyArray_DATA(target), self->timeout)
+             ? result.release().ptr()
+             : nullptr;
+}
+
+PyObject* method_vectorcall(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* names) {
+  const auto& method = *reinterpret_cast<FastMethod*>(callable);
+  PyObject* result = attempt(method, args, PyVectorcall_NARGS(nargsf), names);
+  return result == Py_NotImplemented ? PyObject_Vectorcall(method.wrapped, args, nargsf, names) : result;
+}
+
+PyObject* method_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject* wrapped = nullptr;
+  int form = 0;
+  if (!PyArg_ParseTuple(args, "Oi", &wrapped, &form)) return nullptr;
+  auto* self = reinterpret_cast<FastMethod*>(type->tp_alloc(type, 0));
+  if (!self) return nullptr;
+  self->vectorcall = &method_vectorcall;
+  self->wrapped = Py_NewRef(wrapped);
+  self->form = static_cast<Form>(form);
+  return reinterpret_cast<PyObject*>(self);
+}
+
+void method_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<FastMethod*>(object);
+  Py_CLEAR(self->wrapped);
+  Py_CLEAR(self->dict);
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyObject* method_get(PyObject* object, PyObject* instance, PyObject*) {
+  return instance ? PyMethod_New(object, instance) : Py_NewRef(object);
+}
+
+PyMemberDef method_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FastMethod, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(FastMethod, dict), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef method_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot method_slots[] = {
+    {Py_tp_doc, const_cast<char*>("A method with a fast way in for remembered kinds of calls.")},
+    {Py_tp_new, reinterpret_cast<void*>(&method_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(&method_dealloc)},
+    {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(&method_get)},
+    {Py_tp_members, method_members},
+    {Py_tp_getset, method_getset},
+    {0, nullptr},
+};
+
+PyType_Spec method_spec = {"pycollectives._core.FastMethod", sizeof(FastMethod), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                           method_slots};
+
+int import_numpy() {
+  import_array1(-1);
+  return 0;
+}
+
+}  // namespace
+
+void bind_fast_method(py::module_& module) {
+  if (import_numpy() < 0) throw py::error_already_set();
+  name_out = PyUnicode_InternFromString("out");
+  name_op = PyUnicode_InternFromString("op");
+  name_root = PyUnicode_InternFromString("root");
+  add_type(module, method_spec, "FastMethod");
+  module.def(
+      "override", [](int change) { overrides += change; },
+      "Enter (1) or leave (-1) a block in which decisions differ.");
+}
+
+}  // namespace pc
