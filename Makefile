@@ -15,13 +15,17 @@ CORE := -m "not slow and not cluster and not torch and not cuda"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build bench test test-all sanitize lint format hooks clean
+.PHONY: help build bench bench-peers test test-all sanitize lint format hooks clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 bench: build ## measure all-reduce on two ranks of this host: a short table
 	$(PY) -m pycollectives bench -n 2 --sizes 8:16M:x8
+
+bench-peers: build ## measure pycollectives beside MPICH, Open MPI, Intel MPI, gloo ...: QUICK=1, or ARGS='run ...'
+	$(PY) -m bench.peers $(if $(ARGS),$(ARGS),run $(if $(QUICK),$(QUICK_PEERS)))
+QUICK_PEERS := -n 2 -c all_reduce --sizes 8,4K,32K,256K,2M,16M --rounds 5
 
 test: build $(VENV)/installed-test ## run the core tests
 	$(call PYTEST,900) $(CORE)

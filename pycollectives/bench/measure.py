@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import Array
-from ..schedule import COLLECTIVES
-from . import data
+from .arrays import ROOT, CaseArrays
 from .cases import Case, Options
 from .distance import Distance
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _FEWEST, _MOST = 20, 20_000
 _WARM_NS, _WARM_CALLS = 20_000_000, 1024
-_ROOT = 0
 
 
 @dataclass(frozen=True)
@@ -57,82 +55,17 @@ def busbw_factor(collective: str, ranks: int) -> float:
     return share if collective in blocks else 1.0
 
 
-class _Arrays:
-    """The input and output of a case, and what they hold."""
-
-    def __init__(self, comm: Communicator, case: Case, options: Options) -> None:
-        self.comm, self.case = comm, case
-        self.contract = COLLECTIVES[case.collective]
-        n, rank = comm.size, comm.rank
-        self.block = case.count // n
-        self.mine = slice(rank * self.block, (rank + 1) * self.block)  # this rank's block in the vector
-        whole, one = case.count, self.block
-        sends = one if self.contract.input == "block" else whole  # elsewhere than at the root: only the shape
-        takes = one if self.contract.output == "block" else whole
-        has_output = len(self.contract.output_chunks(rank, n, _ROOT, n)) > 0
-
-        def make(count: int) -> Array:
-            if options.symmetric:
-                return comm.empty((count,), case.dtype)
-            return np.empty(count, case.dtype)
-
-        self.x: Array
-        self.out: Array | None
-        if options.in_place and has_output and sends < takes:
-            self.out = make(takes)
-            self.x = self.out[self.mine]
-        else:
-            self.x = make(sends)
-            self.out = None
-            if options.in_place and has_output:
-                self.out = self.x if sends == takes else self.x[self.mine]
-            elif not options.in_place and (
-                has_output or options.symmetric
-            ):  # all ranks allocate symmetric memory
-                made = make(takes)
-                self.out = made if has_output else None
-        for array in (self.x, self.out):
-            if array is not None:
-                array[...] = np.zeros((), case.dtype)  # every page is there; sums of zeros stay what they are
-        self.tables = data.tables(case.op, case.dtype, n) if case.count else None
-
-    def refill(self) -> None:
-        """Write the input anew."""
-        if self.tables is not None:
-            start = self.mine.start if self.contract.input == "block" else 0
-            data.fill(self.x, self.tables.inputs[self.comm.rank], start)
-
-    def spoil(self) -> None:
-        """Make every element of an output of its own wrong."""
-        if self.out is not None and not np.may_share_memory(self.x, self.out):
-            self.out.view(np.uint8)[...] = 0xA5
-
-    def wrong(self) -> int:
-        """Collective: the wrong elements on all ranks."""
-        return int(self.comm.all_reduce(np.array([self._wrong_here()]))[0])
-
-    def _wrong_here(self) -> int:
-        if self.tables is None or self.out is None:
-            return 0
-        n, rank, start = self.comm.size, self.comm.rank, self.mine.start
-        here = start if self.contract.output == "block" else 0
-        if self.contract.reduces:
-            ranks = self.contract.contributors(0, rank, n, _ROOT, n)
-            return data.count_wrong(self.out, self.tables.reduced(ranks), here)
-        if self.contract.input == "root":
-            return data.count_wrong(self.out, self.tables.inputs[_ROOT], here)
-        parts = enumerate(self.out.reshape(n, self.block))  # one block from each rank
-        return sum(
-            data.count_wrong(part, self.tables.inputs[q], start if self.contract.apart else q * self.block)
-            for q, part in parts
-        )
-
-
 def measure(comm: Communicator, case: Case, options: Options, distance: Distance) -> Row:
     """Collective: measure one case; every rank returns the row (`flag_ns` is known on ranks 0 and 1)."""
     verb = case.collective
-    arrays = _Arrays(comm, case, options)
-    named: dict[str, Any] = {"algorithm": case.algorithm, "root": _ROOT}
+
+    def make(count: int, dtype: np.dtype[Any]) -> Array:
+        return comm.empty((count,), dtype) if options.symmetric else np.empty(count, dtype)
+
+    arrays = CaseArrays(
+        case, comm.rank, comm.size, make, in_place=options.in_place, everywhere=options.symmetric
+    )
+    named: dict[str, Any] = {"algorithm": case.algorithm, "root": ROOT}
     call: Callable[[], Any]
     if verb == "barrier":
         call = comm.plan(verb, algorithm=case.algorithm)
@@ -144,11 +77,11 @@ def measure(comm: Communicator, case: Case, options: Options, distance: Distance
         arrays.refill()
         arrays.spoil()
         call()
-        return arrays.wrong()
+        return int(comm.all_reduce(np.array([arrays.wrong()]))[0])
 
     wrong = checked() if options.check else None
     if not options.fresh and options.in_place and verb != "barrier":
-        arrays.x[...] = np.zeros((), case.dtype)
+        arrays.clear()
     before = arrays.refill if options.fresh else None
     iterations = _warm_up(comm, call, line_up, before, options)
     flag_ns = distance.measure()

@@ -1,0 +1,234 @@
+"""The interleaved run: all libraries are up at the same time, and take turns.
+
+for each number of ranks                start the jobs of all libraries
+  for each collective, dtype, size      every job makes its arrays, calls once, checks, calibrates
+    for each round                      the flag between the cores; then every column once, from another one on each round
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .catalogue import MEMCPY, OURS, Peer
+from .job import Job, JobError, UnsupportedError, close_all
+from .results import Measured, Results
+
+_LAPS = 10
+_MOST = 10_000  # calls of a batch
+_WARM_UP = 0.002  # seconds before each batch
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured, and for how long."""
+
+    peers: Sequence[Peer]
+    ranks: Sequence[int] = (2,)
+    collectives: Sequence[str] = ("all_reduce",)
+    dtypes: Sequence[str] = ("float32",)
+    sizes: Sequence[int] = (8,)
+    modes: Sequence[str] = ("warm", "fresh")
+    rounds: int = 9
+    batch: float = 0.02  # seconds of timed calls per column, mode and round
+    in_place: bool = False
+    environments: Path = Path()
+    limit: float = 60.0  # seconds for one answer
+    stop_after: float = float("inf")  # seconds of the whole run
+
+
+@dataclass
+class _Column:
+    """One thing to be timed."""
+
+    label: str
+    job: Job
+    name: str
+    plan: dict[str, tuple[int, int]] = field(default_factory=dict)  # mode -> warm-up calls, timed calls
+
+
+class Controller:
+    """`run` returns what was measured; `say` is told what happens, `done` gets each case."""
+
+    def __init__(
+        self,
+        options: Options,
+        say: Callable[[str], None] = lambda text: None,
+        done: Callable[[Measured], None] = lambda case: None,
+    ) -> None:
+        self.options, self.say, self.done = options, say, done
+        self.results = Results()
+        self._jobs: list[Job] = []
+        self._began = time.monotonic()
+
+    def run(self) -> Results:
+        """All configurations; ends early, with what there is, after `stop_after` seconds or at Ctrl-C."""
+        try:
+            for ranks in self.options.ranks:
+                self._start(ranks)
+                for collective in self.options.collectives:
+                    for dtype, nbytes in self._cases(collective):
+                        if self._late():
+                            self.say("the time is over: what was measured until now is reported")
+                            return self.results
+                        self._measure(ranks, collective, dtype, nbytes)
+                self._stop()
+        except KeyboardInterrupt:
+            self.say("interrupted: what was measured until now is reported")
+        finally:
+            self._stop()
+        return self.results
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def _start(self, ranks: int) -> None:
+        self._jobs = [Job(peer, ranks, self.options.environments) for peer in self.options.peers]
+        for job in list(self._jobs):
+            self._guard(job, job.start)
+        deadline = time.monotonic() + self.options.limit
+        for job in list(self._jobs):
+            if self._guard(job, lambda job=job: job.ready(deadline)):  # type: ignore[misc]
+                self.results.versions[job.peer.name] = job.version
+
+    def _stop(self) -> None:
+        close_all(self._jobs)
+        self._jobs = []
+
+    def _guard(self, job: Job, action: Callable[[], Any]) -> bool:
+        """Do it; a job that fails is ended and left out from now on."""
+        try:
+            action()
+        except JobError as error:
+            self._fail(job, error)
+            return False
+        return True
+
+    def _fail(self, job: Job, error: JobError) -> None:
+        self.say(f"{job.peer.name}, {job.ranks} ranks, is left out: {error}")
+        self.results.failures.append({"peer": job.peer.name, "ranks": job.ranks, "reason": str(error)})
+        if job in self._jobs:
+            self._jobs.remove(job)
+        close_all([job])
+
+    def _late(self) -> bool:
+        return time.monotonic() - self._began > self.options.stop_after
+
+    # -- one case ------------------------------------------------------------------------------------------------
+
+    def _cases(self, collective: str) -> Iterable[tuple[str, int]]:
+        if collective == "barrier":
+            return [("uint8", 0)]
+        return [(dtype, nbytes) for dtype in self.options.dtypes for nbytes in self.options.sizes]
+
+    def _measure(self, ranks: int, collective: str, dtype: str, nbytes: int) -> None:
+        count = elements(collective, dtype, nbytes, ranks)
+        nbytes = count * itemsize(dtype)
+        case = Measured(
+            ranks, collective, dtype, nbytes, self.options.in_place and collective == "all_reduce"
+        )
+        modes = [mode for mode in self.options.modes if count or mode == "warm"]
+        columns = [column for job in list(self._jobs) for column in self._prepare(job, case, count, modes)]
+        for turn in range(self.options.rounds):
+            case.flag_ns.append(self._flag())
+            for column in columns[turn % len(columns) :] + columns[: turn % len(columns)] if columns else []:
+                for mode in modes:
+                    rounds = case.times.setdefault(mode, {}).setdefault(column.label, [])
+                    rounds += [None] * (turn - len(rounds))
+                    rounds.append(self._time(column, mode))
+            if self._late():
+                break
+        for job in list(self._jobs):
+            self._guard(job, lambda job=job: job.ask(self.options.limit, "drop"))  # type: ignore[misc]
+        self.results.cases.append(case)
+        self.done(case)
+
+    def _prepare(self, job: Job, case: Measured, count: int, modes: Sequence[str]) -> list[_Column]:
+        found = []
+        names = [*job.peer.columns, *([MEMCPY] if job.peer is OURS and count else [])]
+        for name in names:
+            column = _Column(name or job.peer.name, job, name)
+            try:
+                answers = self._make(column, case, count)
+                if wrong := sum(answer["wrong"] for answer in answers):
+                    raise UnsupportedError(f"{wrong} elements of its result are wrong")
+                case.lines[column.label] = answers[0]["line"]
+                for mode in modes:
+                    column.plan[mode] = self._calibrate(column, mode)
+            except UnsupportedError as error:
+                case.left_out[column.label] = str(error)
+            except JobError as error:
+                case.left_out[column.label] = str(error)
+                self._fail(job, error)
+                return []
+            else:
+                found.append(column)
+        return found
+
+    def _make(self, column: _Column, case: Measured, count: int) -> list[dict[str, Any]]:
+        if column.name == MEMCPY:
+            return column.job.ask(self.options.limit, "prepare_memcpy", MEMCPY, case.nbytes)
+        arguments = column.name, case.collective, case.dtype, count, case.in_place
+        return column.job.ask(self.options.limit, "prepare", *arguments)
+
+    def _calibrate(self, column: _Column, mode: str) -> tuple[int, int]:
+        """How many calls to warm up, and how many to time."""
+        calls = 1
+        while True:
+            begin = time.perf_counter()
+            took = self._batch(column, mode, 0, calls, laps=1) * 1e-6
+            spent = (time.perf_counter() - begin) / calls if mode == "fresh" else took
+            if took * calls >= _WARM_UP or spent * calls >= self.options.batch or calls >= _MOST:
+                break
+            calls *= 4
+        timed = int(np.clip(self.options.batch / spent, 3, _MOST))
+        return int(np.clip(_WARM_UP / spent, 1, 1000)), timed
+
+    def _time(self, column: _Column, mode: str) -> float | None:
+        if column.job not in self._jobs:
+            return None
+        try:
+            return self._batch(column, mode, *column.plan[mode], laps=_LAPS)
+        except JobError as error:
+            self._fail(column.job, error)
+            return None
+
+    def _batch(self, column: _Column, mode: str, warm_up: int, calls: int, laps: int) -> float:
+        """Microseconds per call: from when the last rank began until the last one was done."""
+        each = 1
+        if mode == "warm":
+            laps = min(laps, calls)
+            each = calls // laps
+            answers = column.job.ask(self.options.limit, mode, column.name, warm_up, laps, each)
+        else:
+            answers = column.job.ask(self.options.limit, mode, column.name, warm_up, calls)
+        stamps = np.array(answers)  # ranks, 2, laps or calls
+        spans = stamps[:, 1].max(axis=0) - stamps[:, 0].max(axis=0)
+        return float(statistics.median((spans / each / 1000).tolist()))
+
+    def _flag(self) -> float | None:
+        for job in list(self._jobs):
+            if job.peer is OURS:
+                try:
+                    return next((ns for ns in job.ask(self.options.limit, "flag") if ns is not None), None)
+                except JobError as error:
+                    self._fail(job, error)
+        return None
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return np.dtype(getattr(ml_dtypes, dtype, dtype)).itemsize
+
+
+def elements(collective: str, dtype: str, nbytes: int, ranks: int) -> int:
+    """Of the whole vector: rounded up to one per rank where it has a block for each."""
+    unit = ranks if collective in ("reduce_scatter", "all_gather", "all_to_all") else 1
+    each = unit * itemsize(dtype)
+    return -(-nbytes // each) * unit

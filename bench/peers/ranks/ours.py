@@ -1,0 +1,68 @@
+"""pycollectives: ordinary arrays, symmetric memory, and plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import pycollectives as pc
+from pycollectives.arrays import Array
+from pycollectives.bench.arrays import CaseArrays
+from pycollectives.bench.cases import Case
+from pycollectives.bench.distance import Distance
+
+from .library import UnsupportedCaseError
+
+_LINES = {
+    "all_reduce": "comm.all_reduce(x, out=out)",
+    "reduce_scatter": "comm.reduce_scatter(x, out=out)",
+    "all_gather": "comm.all_gather(x, out=out)",
+    "all_to_all": "comm.all_to_all(x, out=out)",
+    "broadcast": "comm.broadcast(x, root=0, out=out)",
+    "barrier": "comm.barrier()",
+}
+
+
+class Ours:
+    """Columns: `array`, `empty`, `plan`."""
+
+    def __init__(self) -> None:
+        self.comm = pc.init()
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.version = f"pycollectives {pc.__version__}"
+        self.distance = Distance(self.comm)
+
+    def barrier(self) -> None:
+        """The library's own."""
+        self.comm.barrier()
+
+    def arrays_of(self, column: str) -> str:
+        """A plan works on ordinary arrays."""
+        return "array" if column == "plan" else column
+
+    def in_place(self, case: Case, wanted: bool) -> bool:
+        """A broadcast always is, as in the other libraries."""
+        return wanted or case.collective == "broadcast"
+
+    def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
+        """Symmetric memory or NumPy's."""
+        return self.comm.empty((count,), dtype) if column == "empty" else np.empty(count, dtype)
+
+    def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
+        """`empty` makes the same calls as `array`, on other arrays."""
+        if case.collective == "barrier" and column == "empty":
+            raise UnsupportedCaseError("a barrier has no arrays")
+        if column == "plan":
+            x = arrays.x if case.count else None
+            return "plan()", {"plan": self.comm.plan(case.collective, x, out=arrays.out, root=0)}
+        return _LINES[case.collective], {"comm": self.comm, "x": arrays.x, "out": arrays.out}
+
+    def flag(self) -> float | None:
+        """Between ranks 0 and 1."""
+        return self.distance.measure()
+
+
+def start() -> Ours:
+    """In a process that `pycollectives run` started."""
+    return Ours()
