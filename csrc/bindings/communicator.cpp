@@ -63,8 +63,37 @@ py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_
 std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in,
                             uintptr_t out, double timeout) {
   const Site site = self.sites.here();
-  return self.submit(prepared, constant(in), writable(out), nanoseconds(timeout), site.code,
-                     site.instruction);
+  auto job = std::make_shared<Job>();
+  job->prepared = prepared;
+  job->in = constant(in);
+  job->out = writable(out);
+  job->timeout_ns = nanoseconds(timeout);
+  job->code = site.code;
+  job->instruction = site.instruction;
+  self.submit(job);
+  return job;
+}
+
+// `function()` makes calls on this communicator when its turn has come, in whatever thread. What it raises is
+// its own affair, but for KeyboardInterrupt, which ends the wait that executes it.
+std::shared_ptr<Job> submit_task(Handle& self, const py::function& function, double timeout) {
+  const Site site = self.sites.here();
+  const std::shared_ptr<PyObject> held(Py_NewRef(function.ptr()), [](PyObject* object) {
+    const py::gil_scoped_acquire gil;
+    Py_DECREF(object);
+  });
+  auto job = std::make_shared<Job>();
+  job->task = [held] {
+    const py::gil_scoped_acquire gil;
+    if (PyObject* result = PyObject_CallNoArgs(held.get())) return Py_DECREF(result);
+    if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_Clear();
+    throw Error(ErrorKind::interrupted, "interrupted");
+  };
+  job->timeout_ns = nanoseconds(timeout);
+  job->code = site.code;
+  job->instruction = site.instruction;
+  self.submit(job);
+  return job;
 }
 
 void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
@@ -150,11 +179,13 @@ void bind_communicator(py::module_& module) {
            py::arg("timeout"), py::arg("times"))
       .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("submit_task", &submit_task, py::arg("function"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))
       .def("add_region", &add_region, py::arg("id"), py::arg("bases"), py::arg("nbytes"))
       .def("remove_region", &Communicator::remove_region, py::call_guard<py::gil_scoped_release>())
       .def("records", &records, py::arg("rank"))
-      .def_property("sequence", &Communicator::sequence, &Communicator::set_sequence)
+      .def_property("sequence", &Communicator::sequence,
+                    py::cpp_function(&Communicator::set_sequence, py::call_guard<py::gil_scoped_release>()))
       .def("abort", &Communicator::abort)
       .def("forget", &Communicator::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());

@@ -46,6 +46,7 @@ void Communicator::close() {
   closed_ = true;
   while (auto job = take()) {
     job->error = Error(ErrorKind::aborted, "the communicator was closed before this call ran");
+    job->task = nullptr;
     job->done.store(true, std::memory_order_release);
   }
 }
@@ -55,9 +56,10 @@ void Communicator::set_sequence(uint64_t next) {
   sequence_ = next;
 }
 
-// The lock of the executor; a wait for it can be interrupted.
+// The lock of the executor; a wait for it can be interrupted. A task's thread holds it already: not owned.
 std::unique_lock<BusyLock> Communicator::acquire(bool interruptible) {
   std::unique_lock lock(busy_, std::try_to_lock);
+  if (!lock.owns_lock() && in_task()) return lock;
   while (!lock.owns_lock())
     if (!lock.try_lock_for(std::chrono::milliseconds(50)) && interruptible) end_if_interrupted();
   return lock;
@@ -100,9 +102,13 @@ void Communicator::run_locked(Call& call) {
 
 void Communicator::run(Call call) {
   refuse_after_fork();
-  auto lock = acquire(call.interruptible);
-  if (pending_.load(std::memory_order_acquire)) [[unlikely]]
+  const auto lock = acquire(call.interruptible);
+  if (!lock.owns_lock()) [[unlikely]] {  // a call of a task, which was issued where that was
+    call.code = task_->code;
+    call.instruction = task_->instruction;
+  } else if (pending_.load(std::memory_order_acquire)) [[unlikely]] {
     run_queue_locked(call.interruptible, nullptr);
+  }
   run_locked(call);
 }
 
@@ -115,11 +121,28 @@ std::shared_ptr<Job> Communicator::take() {
   return job;
 }
 
-void Communicator::run_job_locked(Job& job, bool interruptible) {
-  Call call{job.prepared.get(), job.in,   job.out,         0,      job.timeout_ns,
-            interruptible,      job.code, job.instruction, nullptr};
+void Communicator::run_task_locked(Job& job) {
+  const auto task = std::move(job.task);  // what it holds must not outlive it
+  task_ = &job;
+  task_thread_ = std::this_thread::get_id();
   try {
-    run_locked(call);
+    task();
+  } catch (...) {
+    task_thread_ = std::thread::id();
+    throw;
+  }
+  task_thread_ = std::thread::id();
+}
+
+void Communicator::run_job_locked(Job& job, bool interruptible) {
+  try {
+    if (job.prepared) {
+      Call call{job.prepared.get(), job.in,   job.out,         0,      job.timeout_ns,
+                interruptible,      job.code, job.instruction, nullptr};
+      run_locked(call);
+    } else {
+      run_task_locked(job);
+    }
   } catch (const Error& error) {
     job.error = error;
   }
@@ -135,17 +158,8 @@ void Communicator::run_queue_locked(bool interruptible, const Job* until) {
   }
 }
 
-std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepared, const std::byte* in,
-                                          std::byte* out, uint64_t timeout_ns, uint64_t code,
-                                          int32_t instruction) {
+void Communicator::submit(const std::shared_ptr<Job>& job) {
   refuse_after_fork();
-  auto job = std::make_shared<Job>();
-  job->prepared = std::move(prepared);
-  job->in = in;
-  job->out = out;
-  job->timeout_ns = timeout_ns;
-  job->code = code;
-  job->instruction = instruction;
   {
     std::lock_guard lock(queue_mutex_);
     if (stop_) throw Error(ErrorKind::aborted, "the communicator is closed");
@@ -154,7 +168,6 @@ std::shared_ptr<Job> Communicator::submit(std::shared_ptr<const Prepared> prepar
     if (!progress_.joinable()) progress_ = std::thread([this] { progress(); });
   }
   queued_.notify_one();
-  return job;
 }
 
 void Communicator::progress() {

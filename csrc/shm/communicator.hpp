@@ -2,11 +2,12 @@
 //
 // Calls run one at a time in the order of their issue. A blocking call runs in its caller. An asynchronous
 // one waits in the queue until the progress thread, a later blocking call, or somebody's wait() runs it,
-// whoever comes first.
+// whoever comes first. A task takes one place in that order and makes several calls there.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,11 +21,12 @@
 namespace pc {
 
 struct Job {
-  std::shared_ptr<const Prepared> prepared;
-  const std::byte* in;
-  std::byte* out;
-  uint64_t timeout_ns, code;
-  int32_t instruction;
+  std::shared_ptr<const Prepared> prepared;  // what to call; null for a task:
+  std::function<void()> task;                // calls run() by itself; may throw Error
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  uint64_t timeout_ns = 0, code = 0;
+  int32_t instruction = 0;
   std::atomic<bool> done{false};
   std::optional<Error> error;
 };
@@ -43,8 +45,7 @@ class Communicator {
   // Both throw Error. `call.sequence` is filled in here.
   void run(Call call);
   void wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible);
-  std::shared_ptr<Job> submit(std::shared_ptr<const Prepared> prepared, const std::byte* in, std::byte* out,
-                              uint64_t timeout_ns, uint64_t code, int32_t instruction);
+  void submit(const std::shared_ptr<Job>& job);
 
   void add_region(Region region);
   void remove_region(uint32_t id);
@@ -59,13 +60,17 @@ class Communicator {
   void run_locked(Call& call);
   void run_queue_locked(bool interruptible, const Job* until);
   void run_job_locked(Job& job, bool interruptible);
+  void run_task_locked(Job& job);
+  bool in_task() const { return task_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
   std::shared_ptr<Job> take();
   void progress();
 
   Group group_;
   Executor executor_;
   Patience patience_;
-  BusyLock busy_;  // held by whoever executes
+  BusyLock busy_;              // held by whoever executes
+  const Job* task_ = nullptr;  // that is executed
+  std::atomic<std::thread::id> task_thread_{};
   uint64_t sequence_ = 0;
   bool closed_ = false, forgotten_ = false;
   std::optional<Error> failure_;
