@@ -17,7 +17,7 @@ from .ops import Operator
 from .schedule import Collective
 
 if TYPE_CHECKING:
-    from .communicator import Communicator
+    from .caller import Caller
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Arguments:
 
 
 def resolve(
-    comm: Communicator,
+    comm: Caller,
     contract: Collective,
     x: Any,
     operator: Operator | None,
@@ -61,7 +61,7 @@ def resolve(
 
 class _Form:
     def __init__(
-        self, comm: Communicator, contract: Collective, x: Array, root: int, out: Any, absent: bool
+        self, comm: Caller, contract: Collective, x: Array, root: int, out: Any, absent: bool
     ) -> None:
         self.comm, self.contract, self.x, self.root, self.out, self.absent = (
             comm,
@@ -174,7 +174,7 @@ class _Form:
         return self._apart((int(matrix[:, self.rank].sum()), *row)), 0, rows
 
     def _exchange(self, mine: Sequence[int]) -> Any:
-        return self.comm.all_gather(np.asarray(mine, dtype=np.int64))
+        return self.comm._now("all_gather", np.asarray(mine, dtype=np.int64))
 
     def _from_root(self, counts: Any) -> Any:
         """scatterv: the root's counts, on all ranks. A bad list is told to all, so that all raise."""
@@ -185,7 +185,7 @@ class _Form:
                 told[:] = self._checked(counts, "counts")
             except InvalidArgumentError as error:
                 problem = error
-        agreed = self.comm.broadcast(told, root=self.root)
+        agreed = self.comm._now("broadcast", told, root=self.root)
         if problem is not None:
             raise problem
         if (agreed < 0).any():

@@ -1,7 +1,4 @@
-"""The public communicator: checks a call, finds its kind, and hands it to the native core.
-
-call -> arrays.prepare -> calls.Kind -> (once per kind: choose, lower, prepare) -> native run
-"""
+"""The public communicator: the group of ranks, from its start to its end. Its verbs are inherited."""
 
 from __future__ import annotations
 
@@ -15,30 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from . import _core, dispatch, ops, settings
-from .arguments import Arguments, resolve
-from .arrays import Array, address
+from . import _core, settings
+from .arrays import Array
 from .bootstrap.rendezvous import Rendezvous
-from .calls import Calls, Kind
-from .cost import Description, describe
+from .calls import Calls
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
-from .group import Grouping, current
+from .group import Grouping, outside
+from .inspection import Inspection
 from .neighbors import Neighbors
 from .object_messages import ObjectMessages
 from .objects import Objects
-from .ops import OpLike
-from .point_to_point import ANY_SOURCE, PersistentMessage, PointToPoint
+from .plans import Plans
 from .regions import Regions
-from .schedule import COLLECTIVES, Algorithm, find, names
-from .schedule.registry import on_change, suggest
-from .user_op import UserOp
-from .work import PersistentCall, Work, forget_finished, persistent
+from .schedule.registry import on_change
+from .work import forget_finished
 
-UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv")
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
-class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
+class Communicator(Objects, ObjectMessages, Neighbors, Plans, Inspection, Grouping):
     """A group of ranks that call collectives together. Made by `pc.init()`, `split`, or `pc.run_threads`.
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are
@@ -133,7 +125,7 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
         """
         if color is not None and not isinstance(color, (int, np.integer)):
             raise InvalidArgumentError(f"color is {color!r}; it must be an integer or None")
-        self._outside("split")
+        outside(self, "split")
         try:
             mine = np.array([color is not None, int(color or 0), operator.index(key)], dtype=np.int64)
         except (TypeError, OverflowError):
@@ -182,179 +174,11 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
             f"<Communicator {self.name!r} rank {self.rank} of {self.size}{' closed' if self.closed else ''}>"
         )
 
-    # -- one call ----------------------------------------------------------------------------------------------
-
-    def plan(
-        self,
-        verb: str,
-        x: Any = None,
-        op: OpLike = "sum",
-        *,
-        root: int = 0,
-        counts: Any = None,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        deterministic: bool = False,
-        dest: int | None = None,
-        source: int = ANY_SOURCE,
-        tag: int | None = None,
-        timeout: float | None = None,
-    ) -> PersistentCall | PersistentMessage:
-        """Decide and check a call once; the returned object makes it, on the same arrays, every time it is called.
-
-        `comm.plan("all_reduce", x, out=x)` takes what `comm.all_reduce` takes. Collective like the call itself.
-        `comm.plan("send", x, dest=1, tag=7)` and `comm.plan("recv", out=x, source=0, tag=7)` are not.
-        """
-        if verb in ("send", "recv"):
-            return self._plan_message(verb, x, out, dest if verb == "send" else source, tag, timeout)
-        core = self._native()
-        self._outside("plan")
-        x = np.empty(0, np.uint8) if verb == "barrier" else x
-        arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
-        limit = self._limit(timeout)
-        prepared = self._calls.find(arguments.kind)
-        return persistent(
-            core,
-            prepared,
-            arguments.x,
-            arguments.buffers,
-            limit,
-            f"{verb}({arguments.kind.dtype}[{arguments.kind.count}])",
-        )
-
-    def _call(
-        self,
-        verb: str,
-        x: Any,
-        *,
-        op: Any = None,
-        root: Any = None,
-        counts: Any = None,
-        out: Any = None,
-        algorithm: str | None = None,
-        deterministic: bool = False,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        core = self._native()
-        if (group := current(self)) is not None:
-            options = {
-                "op": op,
-                "root": root,
-                "counts": counts,
-                "out": out,
-                "algorithm": algorithm,
-                "deterministic": deterministic,
-            }
-            return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)
-        arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
-        prepared = self._calls.find(arguments.kind)
-        buffers, limit = arguments.buffers, self._limit(timeout)
-        source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
-        if async_op:
-            return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
-        if (
-            arguments.kind.named is None
-            and not deterministic
-            and (verb == "barrier" or type(x) is np.ndarray)
-        ):
-            self._remember_call(verb, x, op, root, prepared)
-        core.run(prepared, source, target, limit)
-        return buffers.finish()
-
-    def _resolve(
-        self,
-        verb: str,
-        x: Any,
-        op: Any,
-        root: Any,
-        counts: Any,
-        out: Any,
-        algorithm: str | None,
-        deterministic: bool,
-    ) -> Arguments:
-        """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
-        uneven = verb in UNEVEN
-        contract = COLLECTIVES[self._verb(verb[:-1] if uneven else verb)]
-        named, _ = self._named(contract.name, algorithm)
-        operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
-        place = self._root(root) if contract.rooted else -1
-        return resolve(
-            self,
-            contract,
-            x,
-            operator,
-            place,
-            counts if uneven else None,
-            out,
-            named,
-            deterministic,
-            uneven=uneven,
-        )
-
-    def _trace(
-        self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int
-    ) -> list[tuple[int, bytes]]:
-        """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it."""
-        kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
-        prepared = self._calls.make(one, kind, fuse=False)
-        source, target = x.copy(), vector.copy()
-        events = self._native().trace(prepared, address(source), address(target), self.timeout)
-        return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
-
-    def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
-        """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
-        if isinstance(op, UserOp) and op.shape:  # the shape of x must be looked at every time
-            return
-        method = getattr(Communicator, verb)
-        if not isinstance(method, _core.FastMethod):
-            return
-        dtype, count = (-1, 0) if verb == "barrier" else (x.dtype.num, x.size)
-        for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
-            for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
-                self._remember(method.__wrapped__, dtype, count, shown, place, prepared)
-
-    @staticmethod
-    def _verb(verb: str) -> str:
-        if verb not in COLLECTIVES:
-            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, [*COLLECTIVES, *UNEVEN])}")
-        return verb
-
-    def _limit(self, timeout: Any) -> float:
-        """The seconds that a call may take."""
-        if timeout is None:
-            return self.timeout
-        if not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
-            raise InvalidArgumentError(
-                f"timeout is {timeout!r}; it must be a number of seconds, not negative"
-            )
-        return float(timeout)
-
-    def _root(self, root: Any) -> int:
-        try:
-            index = operator.index(root)
-        except TypeError:
-            raise InvalidArgumentError(f"root is {root!r}, not an integer") from None
-        if not 0 <= index < self.size:
-            raise InvalidArgumentError(
-                f"root {index} is not in 0..{self.size - 1}, the ranks of this communicator"
-            )
-        return int(index)
-
-    def _named(self, verb: str, algorithm: str | None) -> tuple[str | None, str]:
-        if algorithm is not None:
-            return algorithm, "asked for by algorithm="
-        if (name := dispatch.forced(verb)) is not None:
-            return name, "asked for by pc.use"
-        if (name := self.settings.algorithms.get(verb)) is not None:
-            return name, f"asked for by {dispatch.VARIABLE}"
-        return None, "predicted to be the fastest"
-
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
         self._native()
         kind = np.dtype(dtype)
-        self._outside("empty")
+        outside(self, "empty")
         if kind.hasobject:
             raise InvalidArgumentError(f"dtype {kind} cannot be shared between processes")
         dims = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
@@ -364,45 +188,6 @@ class Communicator(Objects, ObjectMessages, Neighbors, Grouping, PointToPoint):
             return np.empty(dims, kind)
         self._arrays += 1
         return self._regions.empty(self, f"array/{self._arrays}", dims, kind)
-
-    # -- explanations ------------------------------------------------------------------------------------------
-
-    def algorithms(self, verb: str) -> list[Description]:
-        """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
-        restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
-        return [describe(find(verb, name), self.size) for name in names(self._verb(verb))]
-
-    def explain(
-        self,
-        verb: str,
-        *,
-        nbytes: int,
-        algorithm: str | None = None,
-        root: int = 0,
-        deterministic: bool = False,
-    ) -> dispatch.Explanation:
-        """Which algorithm would run, every candidate with its predicted time, and why the others lost.
-
-        `nbytes`: of the whole vector (all_gather: of the result).
-        """
-        self._verb(verb)
-        named, reason = self._named(verb, algorithm)
-        operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
-        return dispatch.explain(
-            verb,
-            nbytes,
-            self.size,
-            self.settings.machine,
-            named=named,
-            reason=reason,
-            root=self._root(root),
-            wanted=dispatch.needs(verb, operator, deterministic),
-        )
-
-    def history(self, rank: int | None = None) -> list[dict[str, Any]]:
-        """The flight recorder: the last calls of a rank (default: this one), oldest first."""
-        records: list[dict[str, Any]] = self._native().records(self.rank if rank is None else rank)
-        return records
 
 
 def _close_all() -> None:

@@ -29,7 +29,6 @@ from .arrays import Array
 from .calls import Kind
 from .errors import InvalidArgumentError
 from .fusion import SPLITS, Bucket, Item, Pending, Use, clash
-from .verbs import Verbs
 from .work import Work
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ class Group:
 
     def call(self, verb: str, x: Any, *, timeout: float | None, uneven: bool, **options: Any) -> Pending:
         """Takes a call of an array verb. Raises what the call itself would raise for wrong arguments."""
+        options = dict.fromkeys(RESOLVED) | {"deterministic": False} | options
         comm, out = self.comm, options["out"]
         algorithm, _ = comm._named(comm._verb(verb[:-1] if uneven else verb), options["algorithm"])
         options["algorithm"] = algorithm  # that of this line: `pc.use` may be over at the end of the block
@@ -167,7 +167,13 @@ def deferrable(method: Method) -> Method:
     return call  # type: ignore[return-value]
 
 
-class Grouping(Verbs):
+def outside(comm: Any, what: str) -> None:
+    """InvalidArgumentError inside a group."""
+    if current(comm) is not None:
+        raise InvalidArgumentError(f"{what} needs its result at once; call it outside of group()")
+
+
+class Grouping:
     """`group()`; `Communicator` inherits it."""
 
     @contextlib.contextmanager
@@ -209,8 +215,3 @@ class Grouping(Verbs):
             _core.override(-1)
             del groups[comm]
         made.run()
-
-    def _outside(self, what: str) -> None:
-        """InvalidArgumentError inside a group."""
-        if current(self) is not None:
-            raise InvalidArgumentError(f"{what} needs its result at once; call it outside of group()")

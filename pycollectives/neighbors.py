@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array, Buffers, address, as_input, check_output
+from .caller import Caller
 from .errors import InvalidArgumentError
 from .fusion import LabelledKind
 from .group import deferrable
-from .verbs import Verbs
 from .work import Work
 
 SHOWN = 12  # factorisations that an error lists
@@ -88,11 +88,8 @@ class _Unpacking(Buffers):
         return self.result
 
 
-class Neighbors(Verbs):
+class Neighbors(Caller):
     """Neighbour exchange; `Communicator` inherits it."""
-
-    rank: int
-    size: int
 
     @deferrable
     def neighbor_exchange(

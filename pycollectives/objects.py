@@ -21,12 +21,13 @@ from .arrays import Array
 from .errors import CollectiveError, InvalidArgumentError, MismatchError, TransportError
 from .group import deferrable
 from .pickles import FAILED, LONGEST_REASON, Parcel, described, opened, unpacked
+from .uneven import Uneven
 from .verbs import Verbs
 
 LARGE = 64 << 20  # bytes; above, the ranks compare the lengths with their free memory
 
 
-class Objects(Verbs):
+class Objects(Verbs, Uneven):
     """The collectives on objects; `Communicator` inherits them.
 
     Objects are pickled with protocol 5; unpickling runs the sender's code, so they trust the ranks of the
@@ -38,12 +39,6 @@ class Objects(Verbs):
     arrives but cannot be unpickled is a CollectiveError on that rank. In a `group()` they are made at its
     end. `timeout` holds for each of the collectives on arrays that they consist of.
     """
-
-    rank: int
-    size: int
-
-    def _root(self, root: Any) -> int:
-        raise NotImplementedError
 
     @deferrable
     def all_gather_object(self, value: Any, *, timeout: float | None = None) -> Any:

@@ -26,6 +26,7 @@ import numpy as np
 
 from . import _core
 from .arrays import Array, as_input, check_output, dtype_name
+from .caller import Caller
 from .errors import InvalidArgumentError, UnsupportedError
 from .work import Work
 
@@ -44,7 +45,7 @@ class Received(NamedTuple):
     tag: int
 
 
-class PointToPoint:
+class PointToPoint(Caller):
     """Sends and receives.
 
     Blocking calls raise, besides InvalidArgumentError: PeerError when the peer has died or left (what it had sent before can still
@@ -55,13 +56,7 @@ class PointToPoint:
     Any number of threads may send and receive at once, beside a thread that is in a collective.
     """
 
-    rank: int
-    size: int
-    timeout: float
     _messages: Any
-
-    def _limit(self, timeout: Any) -> float:
-        raise NotImplementedError
 
     @property
     def eager_bytes(self) -> int:

@@ -1,15 +1,16 @@
-"""The verbs that move arrays; `Communicator` inherits them. What they have in common is `_call` in communicator.py."""
+"""The verbs that move arrays; `Communicator` inherits them. What they have in common is in caller.py."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from . import _core
 from .arrays import Array
+from .caller import Caller
 from .ops import OpLike
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -26,10 +27,8 @@ def _fast(form: int) -> Callable[[Method], Method]:
     return wrap
 
 
-class Verbs(_core.Endpoint):
-    """The collectives on arrays."""
-
-    _call: Callable[..., Any]
+class Verbs(Caller):
+    """The collectives on arrays whose ranks all have the same amount of data."""
 
     @_fast(0)
     def all_reduce(
@@ -112,31 +111,6 @@ class Verbs(_core.Endpoint):
             timeout=timeout,
         )
 
-    def reduce_scatterv(
-        self,
-        x: Any,
-        counts: Sequence[int],
-        op: OpLike = "sum",
-        *,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        deterministic: bool = False,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        """`reduce_scatter` with blocks of `counts[r]` rows; `x` has sum(counts) rows, the result counts[rank]."""
-        return self._call(
-            "reduce_scatterv",
-            x,
-            op=op,
-            counts=counts,
-            out=out,
-            algorithm=algorithm,
-            deterministic=deterministic,
-            async_op=async_op,
-            timeout=timeout,
-        )
-
     @_fast(1)
     def all_gather(
         self,
@@ -149,24 +123,6 @@ class Verbs(_core.Endpoint):
     ) -> Any:
         """Every rank's `x`, in rank order: result (size, *x.shape), or any `out` of size * x.size elements."""
         return self._call("all_gather", x, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
-
-    def all_gatherv(
-        self,
-        x: Any,
-        counts: Sequence[int] | None = None,
-        *,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        """Every rank's rows one after the other: result (sum(counts), *x.shape[1:]).
-
-        `counts`: the rows of every rank, given on all ranks alike, or None: they are exchanged first.
-        """
-        return self._call(
-            "all_gatherv", x, counts=counts, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
-        )
 
     @_fast(0)
     def broadcast(
@@ -199,29 +155,6 @@ class Verbs(_core.Endpoint):
             "gather", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
         )
 
-    def gatherv(
-        self,
-        x: Any,
-        counts: Sequence[int] | None = None,
-        *,
-        root: int = 0,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        """Every rank's rows one after the other at `root`; the others get None. `counts` as in `all_gatherv`."""
-        return self._call(
-            "gatherv",
-            x,
-            root=root,
-            counts=counts,
-            out=out,
-            algorithm=algorithm,
-            async_op=async_op,
-            timeout=timeout,
-        )
-
     def scatter(
         self,
         x: Any,
@@ -238,32 +171,6 @@ class Verbs(_core.Endpoint):
         """
         return self._call(
             "scatter", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
-        )
-
-    def scatterv(
-        self,
-        x: Any,
-        counts: Sequence[int] | None = None,
-        *,
-        root: int = 0,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        """`scatter` with blocks of `counts[r]` rows. `counts` is needed at `root` only, and sent from there.
-
-        Elsewhere `x` says the dtype and the shape of a row, or is None where `out` does.
-        """
-        return self._call(
-            "scatterv",
-            x,
-            root=root,
-            counts=counts,
-            out=out,
-            algorithm=algorithm,
-            async_op=async_op,
-            timeout=timeout,
         )
 
     def all_to_all(
@@ -306,31 +213,6 @@ class Verbs(_core.Endpoint):
         """The reduction of ranks 0 to r - 1 on rank r (exclusive prefix). Rank 0 gets None, and its `out` is not touched."""
         return self._call(
             "exscan", x, op=op, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
-        )
-
-    def all_to_allv(
-        self,
-        x: Any,
-        send_counts: Sequence[int],
-        recv_counts: Sequence[int] | None = None,
-        *,
-        out: Array | None = None,
-        algorithm: str | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
-        """`send_counts[i]` rows of `x` to rank i, one block after the other; the result holds the rows of rank 0, 1, ...
-
-        The counts of all ranks are exchanged first; `recv_counts`, where given, are checked against them (MismatchError).
-        """
-        return self._call(
-            "all_to_allv",
-            x,
-            counts=(send_counts, recv_counts),
-            out=out,
-            algorithm=algorithm,
-            async_op=async_op,
-            timeout=timeout,
         )
 
     @_fast(3)

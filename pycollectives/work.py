@@ -12,7 +12,7 @@ from . import _core
 from .arrays import Array, Buffers, address
 
 if TYPE_CHECKING:
-    from .communicator import Communicator
+    from .caller import Caller
 
 
 _under_way: dict[Any, deque[Work]] = {}  # by native communicator, in the order of issue
@@ -36,7 +36,7 @@ class Work:
     whose Work is thrown away.
     """
 
-    def __init__(self, comm: Communicator, core: Any, job: Any, buffers: Buffers, keep: Any) -> None:
+    def __init__(self, comm: Caller, core: Any, job: Any, buffers: Buffers, keep: Any) -> None:
         self._comm, self._core, self._job, self._buffers, self._keep = comm, core, job, buffers, keep
         self._result: Array | None = None
         self._finished = False

@@ -1,0 +1,165 @@
+"""One call of a verb on arrays: check it, find its kind, and hand it to the native core.
+
+call -> arguments.resolve -> calls.Kind -> (once per kind: choose, lower, prepare) -> native run
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from . import _core, dispatch, ops, settings
+from .arguments import Arguments, resolve
+from .arrays import Array, address
+from .calls import Calls, Kind
+from .errors import InvalidArgumentError
+from .group import current
+from .schedule import COLLECTIVES, Algorithm
+from .schedule.registry import suggest
+from .user_op import UserOp
+from .work import Work
+
+UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv")
+
+
+class Caller(_core.Endpoint):
+    """What all verbs on arrays have in common; `Verbs` inherits it."""
+
+    rank: int
+    size: int
+    settings: settings.Settings
+    _calls: Calls
+
+    def _native(self) -> Any:
+        """The native communicator. Raises AbortedError when it is closed, BootstrapError in a forked child."""
+        raise NotImplementedError
+
+    def _call(
+        self, verb: str, x: Any, *, async_op: bool = False, timeout: float | None = None, **options: Any
+    ) -> Any:
+        """A call of the caller's: in a group, it is made at its end."""
+        if (group := current(self)) is not None:
+            self._native()
+            return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)
+        return self._now(verb, x, async_op=async_op, timeout=timeout, **options)
+
+    def _now(
+        self,
+        verb: str,
+        x: Any,
+        *,
+        op: Any = None,
+        root: Any = None,
+        counts: Any = None,
+        out: Any = None,
+        algorithm: str | None = None,
+        deterministic: bool = False,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """A call at once."""
+        core = self._native()
+        arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
+        prepared = self._calls.find(arguments.kind)
+        buffers, limit = arguments.buffers, self._limit(timeout)
+        source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
+        if async_op:
+            return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
+        if (
+            arguments.kind.named is None
+            and not deterministic
+            and (verb == "barrier" or type(x) is np.ndarray)
+        ):
+            self._remember_call(verb, x, op, root, prepared)
+        core.run(prepared, source, target, limit)
+        return buffers.finish()
+
+    def _resolve(
+        self,
+        verb: str,
+        x: Any,
+        op: Any,
+        root: Any,
+        counts: Any,
+        out: Any,
+        algorithm: str | None,
+        deterministic: bool,
+    ) -> Arguments:
+        """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
+        uneven = verb in UNEVEN
+        contract = COLLECTIVES[self._verb(verb[:-1] if uneven else verb)]
+        named, _ = self._named(contract.name, algorithm)
+        operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
+        place = self._root(root) if contract.rooted else -1
+        return resolve(
+            self,
+            contract,
+            x,
+            operator,
+            place,
+            counts if uneven else None,
+            out,
+            named,
+            deterministic,
+            uneven=uneven,
+        )
+
+    def _trace(
+        self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int
+    ) -> list[tuple[int, bytes]]:
+        """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it."""
+        kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
+        prepared = self._calls.make(one, kind, fuse=False)
+        source, target = x.copy(), vector.copy()
+        events = self._native().trace(prepared, address(source), address(target), self.timeout)
+        return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
+
+    def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
+        """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
+        if isinstance(op, UserOp) and op.shape:  # the shape of x must be looked at every time
+            return
+        method = getattr(type(self), verb)
+        if not isinstance(method, _core.FastMethod):
+            return
+        dtype, count = (-1, 0) if verb == "barrier" else (x.dtype.num, x.size)
+        for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
+            for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
+                self._remember(method.__wrapped__, dtype, count, shown, place, prepared)
+
+    @staticmethod
+    def _verb(verb: str) -> str:
+        if verb not in COLLECTIVES:
+            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, [*COLLECTIVES, *UNEVEN])}")
+        return verb
+
+    def _limit(self, timeout: Any) -> float:
+        """The seconds that a call may take."""
+        if timeout is None:
+            return self.timeout
+        if not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
+            raise InvalidArgumentError(
+                f"timeout is {timeout!r}; it must be a number of seconds, not negative"
+            )
+        return float(timeout)
+
+    def _root(self, root: Any) -> int:
+        try:
+            index = operator.index(root)
+        except TypeError:
+            raise InvalidArgumentError(f"root is {root!r}, not an integer") from None
+        if not 0 <= index < self.size:
+            raise InvalidArgumentError(
+                f"root {index} is not in 0..{self.size - 1}, the ranks of this communicator"
+            )
+        return int(index)
+
+    def _named(self, verb: str, algorithm: str | None) -> tuple[str | None, str]:
+        if algorithm is not None:
+            return algorithm, "asked for by algorithm="
+        if (name := dispatch.forced(verb)) is not None:
+            return name, "asked for by pc.use"
+        if (name := self.settings.algorithms.get(verb)) is not None:
+            return name, f"asked for by {dispatch.VARIABLE}"
+        return None, "predicted to be the fastest"

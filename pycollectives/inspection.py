@@ -1,0 +1,51 @@
+"""What a communicator says of itself: its algorithms, its choices, its last calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import dispatch, ops
+from .caller import Caller
+from .cost import Description, describe
+from .schedule import COLLECTIVES, find, names
+
+
+class Inspection(Caller):
+    """Explanations; `Communicator` inherits it."""
+
+    def algorithms(self, verb: str) -> list[Description]:
+        """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
+        restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
+        return [describe(find(verb, name), self.size) for name in names(self._verb(verb))]
+
+    def explain(
+        self,
+        verb: str,
+        *,
+        nbytes: int,
+        algorithm: str | None = None,
+        root: int = 0,
+        deterministic: bool = False,
+    ) -> dispatch.Explanation:
+        """Which algorithm would run, every candidate with its predicted time, and why the others lost.
+
+        `nbytes`: of the whole vector (all_gather: of the result).
+        """
+        self._verb(verb)
+        named, reason = self._named(verb, algorithm)
+        operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
+        return dispatch.explain(
+            verb,
+            nbytes,
+            self.size,
+            self.settings.machine,
+            named=named,
+            reason=reason,
+            root=self._root(root),
+            wanted=dispatch.needs(verb, operator, deterministic),
+        )
+
+    def history(self, rank: int | None = None) -> list[dict[str, Any]]:
+        """The flight recorder: the last calls of a rank (default: this one), oldest first."""
+        records: list[dict[str, Any]] = self._native().records(self.rank if rank is None else rank)
+        return records
