@@ -1,8 +1,9 @@
-"""`python -m bench.peers`: see README.md beside this file."""
+"""pycollectives beside the other libraries that a Python user could install. See bench/peers/README.md."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +14,34 @@ from pycollectives.bench import parse_sizes
 from pycollectives.bench.report import machine
 
 from . import catalogue
+from .algorithms import CONTESTS
 from .controller import Controller, Options
+from .goals import judge
 from .install import InstallError, install
-from .results import Measured, Results
-from .tables import size, tables
+from .results import Measured, Results, size
+from .tables import goals_table, tables
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier")
+WIDTH = 200  # columns, where the output is no terminal
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", help=__doc__)
+
+Ranks = Annotated[str, typer.Option("--ranks", "-n", help="Numbers of ranks: `2,4,8`.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Each column is measured once in each.")]
+Batch = Annotated[
+    float, typer.Option("--batch", metavar="SECONDS", help="Timed calls per column, mode and round.")
+]
+Modes = Annotated[
+    str, typer.Option("--modes", help="warm: the same buffers; fresh: rewritten before each call.")
+]
+StopAfter = Annotated[
+    float, typer.Option("--stop-after", metavar="SECONDS", help="Then what was measured is reported.")
+]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything here.")]
 Environments = Annotated[
     Path,
-    typer.Option("--environments", envvar="PEERS_ENVIRONMENTS", help="Where the virtual environments are."),
+    typer.Option(
+        "--environments", envvar="PEERS_ENVIRONMENTS", metavar="DIR", help="The virtual environments."
+    ),
 ]
 
 
@@ -40,39 +59,28 @@ def _peers(names: str) -> list[catalogue.Peer]:
 
 @app.command()
 def run(
-    ranks: Annotated[str, typer.Option("--ranks", "-n", help="Numbers of ranks.")] = "2,4,8",
-    collectives: Annotated[str, typer.Option("--collectives", "-c", help="Or `all`.")] = "all",
+    ranks: Ranks = "2,4,8",
+    collectives: Annotated[
+        str, typer.Option("--collectives", "-c", help=f"`all`: {', '.join(COLLECTIVES)}.")
+    ] = "all",
     sizes: Annotated[
-        str, typer.Option("--sizes", help="Bytes of the whole vector: a list, or start:end:x4.")
+        str, typer.Option("--sizes", help="Bytes of the whole vector: `8,4K,1M`, or `8:256M:x4`.")
     ] = "8:256M:x4",
-    dtypes: Annotated[str, typer.Option("--dtypes", help="float32, bfloat16, ...")] = "float32",
-    peers: Annotated[str, typer.Option("--peers", help=f"Or `all`: {', '.join(catalogue.PEERS)}.")] = "all",
-    modes: Annotated[str, typer.Option("--modes", help="warm, fresh.")] = "warm,fresh",
-    rounds: Annotated[int, typer.Option("--rounds", min=1)] = 9,
-    batch: Annotated[
-        float, typer.Option("--batch", help="Seconds of timed calls per column, mode and round.")
-    ] = 0.02,
+    dtypes: Annotated[str, typer.Option("--dtypes", help="`float32,bfloat16`.")] = "float32",
+    peers: Annotated[str, typer.Option("--peers", help=f"`all`: {', '.join(catalogue.PEERS)}.")] = "all",
+    modes: Modes = "warm,fresh",
+    rounds: Rounds = 9,
+    batch: Batch = 0.02,
     in_place: Annotated[bool, typer.Option("--in-place", help="All-reduce overwrites its input.")] = False,
-    stop_after: Annotated[
-        float, typer.Option("--stop-after", help="Seconds; then what was measured is reported.")
-    ] = float("inf"),
-    json: Annotated[Path | None, typer.Option("--json", help="Write everything here.")] = None,
+    stop_after: StopAfter = float("inf"),
+    json: Json = None,
     environments: Environments = catalogue.ENVIRONMENTS,
 ) -> None:
     """Measure pycollectives and its peers, interleaved."""
-    screen = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-    chosen = []
-    failures = []
-    for peer in _peers(peers):
-        try:
-            install(peer, environments)
-        except InstallError as error:
-            screen.print(f"{peer.name} cannot be installed: {error}", style="red", markup=False)
-            failures.append({"peer": peer.name, "ranks": 0, "reason": f"not installed: {error}"})
-        else:
-            chosen.append(peer)
+    screen = _console()
+    failures: list[dict[str, object]] = []
     options = Options(
-        peers=chosen,
+        peers=[each for each in _peers(peers) if _installed(screen, each, environments, failures)],
         ranks=[int(n) for n in _list(ranks)],
         collectives=COLLECTIVES if collectives == "all" else _list(collectives),
         dtypes=_list(dtypes),
@@ -84,19 +92,103 @@ def run(
         environments=environments,
         stop_after=stop_after,
     )
+    _finish(screen, _measure(screen, options), failures, json)
 
-    def done(case: Measured) -> None:
-        ratios = [f"{mode} {case.ratio(mode, 'array') or '-'}" for mode in case.times]
-        screen.print(
-            f"{case.ranks} ranks {case.collective} {case.dtype} {size(case.nbytes)}: {', '.join(ratios)}",
-            style="dim",
-            markup=False,
+
+@app.command()
+def algorithms(
+    ranks: Ranks = "4,8",
+    only: Annotated[str, typer.Option("--only", help="`ring,torus`; an algorithm's name.")] = "",
+    modes: Modes = "warm",
+    rounds: Rounds = 9,
+    batch: Batch = 0.02,
+    stop_after: StopAfter = float("inf"),
+    json: Json = None,
+    environments: Environments = catalogue.ENVIRONMENTS,
+) -> None:
+    """The classic algorithms: pycollectives against the same one inside Open MPI and MPICH."""
+    screen = _console()
+    failures: list[dict[str, object]] = []
+    whole = Results()
+    end = time.monotonic() + stop_after
+    for contest in CONTESTS:
+        if only and contest.algorithm not in _list(only):
+            continue
+        options = Options(
+            peers=[each for each in contest.peers() if _installed(screen, each, environments, failures)],
+            ranks=[int(n) for n in _list(ranks)],
+            collectives=(contest.collective,),
+            sizes=contest.sizes,
+            modes=_list(modes),
+            rounds=rounds,
+            batch=batch,
+            algorithm=contest.algorithm,
+            environments=environments,
+            stop_after=end - time.monotonic(),
         )
+        if options.stop_after <= 0:
+            break
+        found = _measure(screen, options)
+        whole.cases += found.cases
+        whole.failures += found.failures
+        whole.versions |= found.versions
+    _finish(screen, whole, failures, json)
+
+
+@app.command()
+def report(
+    pieces: Annotated[list[Path], typer.Argument(help="JSON files of `run` and `algorithms`.")],
+    json: Json = None,
+    text: Annotated[
+        Path | None, typer.Option("--text", metavar="FILE", help="Write the tables here.")
+    ] = None,
+    chart: Annotated[
+        list[Path] | None,
+        typer.Option("--chart", metavar="FILE", help="Draw the ratios: .png, .svg; repeat it."),
+    ] = None,
+) -> None:
+    """Put pieces together: tables, goals, a chart. Of a case that several pieces have, the last one counts."""
+    screen = _console(record=text is not None)
+    results = Results.read(pieces)
+    if json is not None:
+        results.write(json)
+    _show(screen, results)
+    if text is not None:
+        text.write_text("\n".join(line.rstrip() for line in screen.export_text().splitlines()) + "\n")
+    if chart:
+        from .chart import draw
+
+        draw(results, chart)
+
+
+def _console(record: bool = False) -> Console:
+    return Console(soft_wrap=True, width=None if sys.stdout.isatty() and not record else WIDTH, record=record)
+
+
+def _installed(
+    screen: Console, peer: catalogue.Peer, environments: Path, failures: list[dict[str, object]]
+) -> bool:
+    try:
+        install(peer, environments)
+    except InstallError as error:
+        screen.print(f"{peer.name} cannot be installed: {error}", style="red", markup=False)
+        failures.append({"peer": peer.name, "ranks": 0, "reason": f"not installed: {error}"})
+        return False
+    return True
+
+
+def _measure(screen: Console, options: Options) -> Results:
+    def done(case: Measured) -> None:
+        name = f"{case.collective} {case.algorithm} {case.dtype} {size(case.nbytes)}"
+        ratios = [f"{mode} {case.ratio(mode, 'array') or '-'}" for mode in case.times]
+        screen.print(f"{case.ranks} ranks {name}: {', '.join(ratios)}", style="dim", markup=False)
         for column, why in case.left_out.items():
             screen.print(f"  {column}: {why}", style="dim", markup=False)
 
-    controller = Controller(options, lambda text: screen.print(text, style="red", markup=False), done)
-    results = controller.run()
+    return Controller(options, lambda text: screen.print(text, style="red", markup=False), done).run()
+
+
+def _finish(screen: Console, results: Results, failures: list[dict[str, object]], json: Path | None) -> None:
     results.failures[:0] = failures
     results.machine = machine()
     results.commands = [sys.argv[1:]]
@@ -105,24 +197,14 @@ def run(
     _show(screen, results)
 
 
-@app.command()
-def report(
-    pieces: Annotated[list[Path], typer.Argument(help="JSON files of `run`.")],
-) -> None:
-    """Put pieces together and show them."""
-    screen = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-    _show(screen, Results.read(pieces))
-
-
 def _show(screen: Console, results: Results) -> None:
     for table in tables(results):
         screen.print(table)
+    if verdicts := judge(results):
+        screen.print(goals_table(verdicts))
     for failure in results.failures:
-        screen.print(
-            f"left out: {failure['peer']} ({failure['ranks']} ranks): {failure['reason']}",
-            style="red",
-            markup=False,
-        )
+        text = f"left out: {failure['peer']} ({failure['ranks']} ranks): {failure['reason']}"
+        screen.print(text, style="red", markup=False)
 
 
 if __name__ == "__main__":

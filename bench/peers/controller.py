@@ -7,6 +7,7 @@ for each number of ranks                start the jobs of all libraries
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,8 @@ from .results import Measured, Results
 _LAPS = 10
 _MOST = 10_000  # calls of a batch
 _WARM_UP = 0.002  # seconds before each batch
+_SLOW = 0.1  # seconds; two such calls do
+_MEMORY = 0.4  # of what is available, for all arrays together
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ class Options:
     rounds: int = 9
     batch: float = 0.02  # seconds of timed calls per column, mode and round
     in_place: bool = False
+    algorithm: str = ""  # that the peers were told to use, for the record
     environments: Path = Path()
-    limit: float = 60.0  # seconds for one answer
+    limit: float = 120.0  # seconds for one answer
     stop_after: float = float("inf")  # seconds of the whole run
 
 
@@ -130,28 +134,41 @@ class Controller:
     def _measure(self, ranks: int, collective: str, dtype: str, nbytes: int) -> None:
         count = elements(collective, dtype, nbytes, ranks)
         nbytes = count * itemsize(dtype)
-        case = Measured(
-            ranks, collective, dtype, nbytes, self.options.in_place and collective == "all_reduce"
-        )
+        in_place = self.options.in_place and collective == "all_reduce"
+        case = Measured(ranks, collective, dtype, nbytes, in_place, self.options.algorithm)
         modes = [mode for mode in self.options.modes if count or mode == "warm"]
-        columns = [column for job in list(self._jobs) for column in self._prepare(job, case, count, modes)]
+        hold = self._fit_together(case)
+        columns = []
+        for job in list(self._jobs):
+            columns += self._prepare(job, case, count, modes)
+            if not hold:
+                self._drop(job)
         for turn in range(self.options.rounds):
             case.flag_ns.append(self._flag())
-            for column in columns[turn % len(columns) :] + columns[: turn % len(columns)] if columns else []:
-                for mode in modes:
-                    rounds = case.times.setdefault(mode, {}).setdefault(column.label, [])
-                    rounds += [None] * (turn - len(rounds))
-                    rounds.append(self._time(column, mode))
+            first = turn % len(columns) if columns else 0
+            for column in columns[first:] + columns[:first]:
+                times = self._visit(column, case, count, modes, hold)
+                for mode, us in zip(modes, times, strict=True):
+                    case.times.setdefault(mode, {}).setdefault(column.label, []).append(us)
             if self._late():
                 break
         for job in list(self._jobs):
-            self._guard(job, lambda job=job: job.ask(self.options.limit, "drop"))  # type: ignore[misc]
+            self._drop(job)
         self.results.cases.append(case)
         self.done(case)
 
+    def _fit_together(self, case: Measured) -> bool:
+        """May all jobs keep their arrays at the same time? The kinds of arrays: two each, and the memcpy's."""
+        kinds = sum(len(job.peer.columns) for job in self._jobs) + 1
+        return 2 * kinds * case.nbytes * case.ranks < _MEMORY * available_memory()
+
+    def _drop(self, job: Job) -> None:
+        if job in self._jobs:
+            self._guard(job, lambda: job.ask(self.options.limit, "drop"))
+
     def _prepare(self, job: Job, case: Measured, count: int, modes: Sequence[str]) -> list[_Column]:
         found = []
-        names = [*job.peer.columns, *([MEMCPY] if job.peer is OURS and count else [])]
+        names = [*job.peer.columns, *([MEMCPY] if job.peer.library == OURS.library and count else [])]
         for name in names:
             column = _Column(name or job.peer.name, job, name)
             try:
@@ -171,6 +188,25 @@ class Controller:
                 found.append(column)
         return found
 
+    def _visit(
+        self, column: _Column, case: Measured, count: int, modes: Sequence[str], hold: bool
+    ) -> list[float | None]:
+        """The microseconds in each mode; None when the job has failed, now or before."""
+        if column.job not in self._jobs:
+            return [None] * len(modes)
+        try:
+            if not hold:
+                self._make(column, case, count)
+            found: list[float | None] = [
+                self._batch(column, mode, *column.plan[mode], laps=_LAPS) for mode in modes
+            ]
+        except JobError as error:
+            self._fail(column.job, error)
+            return [None] * len(modes)
+        if not hold:
+            self._drop(column.job)
+        return found
+
     def _make(self, column: _Column, case: Measured, count: int) -> list[dict[str, Any]]:
         if column.name == MEMCPY:
             return column.job.ask(self.options.limit, "prepare_memcpy", MEMCPY, case.nbytes)
@@ -187,17 +223,8 @@ class Controller:
             if took * calls >= _WARM_UP or spent * calls >= self.options.batch or calls >= _MOST:
                 break
             calls *= 4
-        timed = int(np.clip(self.options.batch / spent, 3, _MOST))
+        timed = int(np.clip(self.options.batch / spent, 3 if spent < _SLOW else 2, _MOST))
         return int(np.clip(_WARM_UP / spent, 1, 1000)), timed
-
-    def _time(self, column: _Column, mode: str) -> float | None:
-        if column.job not in self._jobs:
-            return None
-        try:
-            return self._batch(column, mode, *column.plan[mode], laps=_LAPS)
-        except JobError as error:
-            self._fail(column.job, error)
-            return None
 
     def _batch(self, column: _Column, mode: str, warm_up: int, calls: int, laps: int) -> float:
         """Microseconds per call: from when the last rank began until the last one was done."""
@@ -214,12 +241,20 @@ class Controller:
 
     def _flag(self) -> float | None:
         for job in list(self._jobs):
-            if job.peer is OURS:
+            if job.peer.library == OURS.library:
                 try:
                     return next((ns for ns in job.ask(self.options.limit, "flag") if ns is not None), None)
                 except JobError as error:
                     self._fail(job, error)
         return None
+
+
+def available_memory() -> int:
+    """Bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def itemsize(dtype: str) -> int:

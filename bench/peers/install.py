@@ -6,11 +6,12 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .catalogue import Peer
 
-LIMIT = 600.0  # seconds for one environment
+LIMIT = 600.0  # seconds for one command
 
 
 class InstallError(Exception):
@@ -19,27 +20,31 @@ class InstallError(Exception):
 
 def install(peer: Peer, environments: Path) -> None:
     """Make the environment of `peer`, unless it is there. Raises InstallError."""
-    if not peer.environment:
+    if peer.environment is None:
         return
-    folder = environments / peer.environment
+    folder = environments / peer.environment.name
     stamp = folder / "installed"
-    wanted = hashlib.sha256("\n".join((sys.version, *peer.packages)).encode()).hexdigest()
+    wanted = hashlib.sha256(repr((sys.version, peer.environment)).encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)])
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    _run([*pip, *peer.packages])
+    variables, python = peer.environ(environments), str(peer.python(environments))
+    _run([sys.executable, "-m", "venv", str(folder)], variables)
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    for packages in peer.environment.packages:
+        _run([*pip, *packages], variables)
+    if peer.environment.build:
+        _run([python, "-m", f"bench.peers.ranks.{peer.environment.build}"], variables)
     stamp.write_text(wanted)
 
 
-def _run(command: list[str]) -> None:
+def _run(command: Sequence[str], variables: Mapping[str, str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
+            command, env=variables, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
-        raise InstallError(f"{command[0]} took more than {LIMIT:g} s") from error
+        raise InstallError(f"{' '.join(command)} took more than {LIMIT:g} s") from error
     if done.returncode:
         last = [line for line in done.stderr.splitlines() if line.strip()][-2:]
         raise InstallError(" | ".join(last) or f"exit code {done.returncode}")

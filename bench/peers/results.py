@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .catalogue import MEMCPY, OURS
 
@@ -25,6 +25,7 @@ class Measured:
     dtype: str
     nbytes: int
     in_place: bool
+    algorithm: str = ""  # "": each library's own choice
     times: dict[str, dict[str, Rounds]] = field(default_factory=dict)  # mode -> column -> rounds
     flag_ns: Rounds = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)  # column -> the call
@@ -51,6 +52,23 @@ class Measured:
             return None
         columns = self.times.get(mode, {})
         return ratio(columns.get(column, []), columns.get(other, []))
+
+
+class Group(NamedTuple):
+    """What the cases of a table have in common."""
+
+    collective: str
+    algorithm: str
+    ranks: int
+    dtype: str
+    in_place: bool
+
+    def __str__(self) -> str:
+        name = f"{self.collective} by {self.algorithm}" if self.algorithm else self.collective
+        kind = (
+            "" if self.collective == "barrier" else f", {self.dtype}{', in place' if self.in_place else ''}"
+        )
+        return f"{name}, {self.ranks} ranks{kind}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ class Results:
             document = json.loads(path.read_text())
             for each in document.pop("cases"):
                 case = Measured(**each)
-                key = case.ranks, case.collective, case.dtype, case.nbytes, case.in_place
+                key = case.ranks, case.collective, case.dtype, case.nbytes, case.in_place, case.algorithm
                 cases[key] = case
             whole.failures += document["failures"]
             whole.versions |= document["versions"]
@@ -121,12 +139,21 @@ class Results:
         whole.cases = list(cases.values())
         return whole
 
-    def groups(self) -> dict[tuple[int, str, str, bool], list[Measured]]:
+    def groups(self) -> dict[Group, list[Measured]]:
         """The cases that differ only by their size, by size."""
-        found: dict[tuple[int, str, str, bool], list[Measured]] = {}
+        found: dict[Group, list[Measured]] = {}
         for case in sorted(self.cases, key=lambda c: c.nbytes):
-            found.setdefault((case.ranks, case.collective, case.dtype, case.in_place), []).append(case)
-        return found
+            group = Group(case.collective, case.algorithm, case.ranks, case.dtype, case.in_place)
+            found.setdefault(group, []).append(case)
+        return dict(sorted(found.items()))
+
+
+def size(nbytes: int) -> str:
+    """`64 KiB`."""
+    for unit, bytes_ in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= bytes_ and nbytes % bytes_ == 0:
+            return f"{nbytes // bytes_} {unit}"
+    return f"{nbytes} B"
 
 
 def _short(value: float | None) -> float | None:

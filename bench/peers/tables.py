@@ -9,18 +9,28 @@ from rich.table import Table
 from pycollectives.bench.distance import name as distance_name
 
 from .catalogue import MEMCPY, OURS
-from .results import Measured, Results, geometric_mean
+from .goals import Verdict
+from .results import Measured, Results, geometric_mean, size
 
 
 def tables(results: Results) -> list[Table]:
-    """One per number of ranks, collective, dtype and mode."""
+    """One per number of ranks, collective, dtype, algorithm and mode."""
     found = []
-    for (ranks, collective, dtype, in_place), cases in results.groups().items():
+    for group, cases in results.groups().items():
         for mode in dict.fromkeys(mode for case in cases for mode in case.times):
-            place = ", in place" if in_place else ""
-            title = f"{collective}, {ranks} ranks, {dtype}{place}, {mode} buffers"
-            found.append(_table(title, cases, mode))
+            found.append(_table(f"{group}, {mode} buffers", cases, mode))
     return found
+
+
+def goals_table(verdicts: list[Verdict]) -> Table:
+    """What was wanted, what was found."""
+    table = Table(title="goals", title_justify="left")
+    for heading in ("goal", "buffers", "limit", "found", "at", ""):
+        table.add_column(heading, justify="right" if heading in ("limit", "found", "at") else "left")
+    for each in verdicts:
+        word = "[green]met[/green]" if each.met else "[red]missed[/red]"
+        table.add_row(each.goal, each.mode, f"{each.limit:.2f}", f"{each.found:.2f}", each.where, word)
+    return table
 
 
 def _table(title: str, cases: list[Measured], mode: str) -> Table:
@@ -52,14 +62,6 @@ def _table(title: str, cases: list[Measured], mode: str) -> Table:
     table.add_section()
     table.add_row("geometric mean", *[""] * (len(ours) + 1 + len(peers)), *means, "")
     return table
-
-
-def size(nbytes: int) -> str:
-    """`64 KiB`."""
-    for unit, bytes_ in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= bytes_ and nbytes % bytes_ == 0:
-            return f"{nbytes // bytes_} {unit}"
-    return f"{nbytes} B"
 
 
 def cores(case: Measured) -> str:

@@ -1,6 +1,7 @@
-"""One rank: `python -m bench.peers.ranks LIBRARY DOOR`. It does what the controller behind the socket DOOR asks for.
+"""One rank: `python -m bench.peers.ranks MODULE DOOR`. The module has `start() -> Library`.
 
-Between two requests it is blocked in a read, in no library, so that it costs the others nothing.
+It does what the controller behind the socket DOOR asks for. Between two requests it is
+blocked in a read, in no library, so that it costs the others nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def main() -> None:
     _end_with(door)
     connection = Connection(os.dup(door.fileno()))
     try:
-        library: Library = importlib.import_module(f"{__package__}.{name}").start()
+        library: Library = importlib.import_module(name).start()
     except BaseException as error:
         connection.send(("error", f"{type(error).__name__}: {error}", traceback.format_exc()))
         raise

@@ -14,8 +14,8 @@ from pycollectives.bench.cases import Case
 
 _LINES = {
     "all_reduce": "dist.all_reduce(x)",
-    "reduce_scatter": "dist.reduce_scatter_tensor(out, x)",
-    "all_gather": "dist.all_gather_into_tensor(out, x)",
+    "reduce_scatter": "dist.reduce_scattertensor(out, x)",
+    "all_gather": "dist.all_gather_intotensor(out, x)",
     "all_to_all": "dist.all_to_all_single(out, x)",
     "broadcast": "dist.broadcast(x, 0)",
     "barrier": "dist.barrier()",
@@ -48,8 +48,8 @@ class Gloo:
 
     def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
         """Every dtype here goes."""
-        x = _tensor(arrays.x)
-        out = None if arrays.out is None else _tensor(arrays.out)
+        x = tensor(arrays.x)
+        out = None if arrays.out is None else tensor(arrays.out)
         return _LINES[case.collective], {"dist": dist, "x": x, "out": out}
 
     def flag(self) -> float | None:
@@ -57,7 +57,8 @@ class Gloo:
         return None
 
 
-def _tensor(array: Array) -> Any:
+def tensor(array: Array) -> Any:
+    """A tensor on the memory of an array."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
