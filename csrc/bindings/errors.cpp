@@ -30,6 +30,8 @@ const char* class_name(ErrorKind kind) {
       return "ScheduleError";
     case ErrorKind::interrupted:
       return "AbortedError";
+    case ErrorKind::device:
+      return "DeviceError";
   }
   return "CollectiveError";
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bindings/bindings.hpp"
+#include "core/blocks.hpp"
 #include "core/error.hpp"
 #include "core/verbs.hpp"
 #include "shm/executor.hpp"
@@ -55,31 +56,6 @@ std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t m
   return plan;
 }
 
-std::vector<Piece> shifted(std::vector<Piece> pieces, uint64_t by) {
-  for (Piece& piece : pieces) piece.offset -= by;  // chunks before the first one held are never addressed
-  return pieces;
-}
-
-uint64_t elements(const std::vector<Piece>& pieces, uint32_t first, uint32_t count) {
-  uint64_t sum = 0;
-  for (uint32_t i = first; i < first + count; ++i) sum += pieces.at(i).length;
-  return sum;
-}
-
-// Blocks one after the other, each cut into an equal number of chunks.
-std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32_t nchunks, uint32_t grain) {
-  if (blocks.empty() || nchunks % blocks.size())
-    throw Error(ErrorKind::schedule, "the chunks do not fit the blocks of this verb");
-  std::vector<Piece> pieces;
-  uint64_t offset = 0;
-  for (uint64_t block : blocks) {
-    for (Piece piece : cut_evenly(block, static_cast<uint32_t>(nchunks / blocks.size()), grain))
-      pieces.push_back({offset + piece.offset, piece.length});
-    offset += block;
-  }
-  return pieces;
-}
-
 // The operator of the caller, from pycollectives.user_op.Code; it lives as long as a prepared call that may
 // run it.
 std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
@@ -119,28 +95,13 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<Plan> plan, int dtype, int op,
   made->element = unit * static_cast<uint32_t>(item_size(type));
   made->wide_element = wide ? unit * static_cast<uint32_t>(item_size(accumulation(type))) : made->element;
   const auto grain = static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element));
-  const std::vector<Piece> data = cut_blocks(blocks, plan->nchunks, grain);
-  for (const Piece& piece : data) made->chunking.longest = std::max(made->chunking.longest, piece.length);
-  const bool personal =
-      !sent_blocks.empty();  // all_to_all: blocks of their own sizes in the input and in the output
-  const std::vector<Piece> sent = personal ? cut_blocks(sent_blocks, plan->nchunks, grain) : data;
-  const std::vector<Piece> taken = personal ? cut_blocks(taken_blocks, plan->nchunks, grain) : data;
-  made->in_bytes = elements(sent, held_in.first, held_in.second) * made->element;
-  made->out_bytes = elements(taken, held_out.first, held_out.second) * made->element;
-  const auto in = shifted(data, held_in.second ? data.at(held_in.first).offset : 0);
-  const auto out = shifted(data, held_out.second ? data.at(held_out.first).offset : 0);
-  std::vector<Piece> scratch;
-  for (uint32_t like : plan->scratch_like) {
-    const uint64_t at = made->chunking.scratch_elements;
-    scratch.push_back({at, data[like].length});
-    made->chunking.scratch_elements += data[like].length;
-  }
-  const uint64_t offset = data.back().offset + data.back().length;
-  made->chunking.work_elements = offset;
-  made->chunking.table = {in, out, data, personal ? sent : in, personal ? taken : out, scratch};
+  const Extents held =
+      lay_out(*plan, {blocks, sent_blocks, taken_blocks, held_in, held_out}, grain, made->chunking);
+  made->in_bytes = held.in * made->element;
+  made->out_bytes = held.out * made->element;
   const bool works = std::any_of(plan->refs.begin(), plan->refs.end(),
                                  [](const Ref& r) { return r.where == Where::data_work; });
-  made->work_bytes = works ? offset * made->wide_element : 0;
+  made->work_bytes = works ? made->chunking.work_elements * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
   made->plan = std::move(plan);
   made->fit(pool_bytes, segment_bytes);

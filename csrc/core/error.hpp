@@ -16,7 +16,8 @@ enum class ErrorKind : int {
   timeout,
   aborted,
   schedule,
-  interrupted
+  interrupted,
+  device
 };
 
 class Error : public std::runtime_error {
