@@ -60,6 +60,27 @@ class Kind:
         return self.count * self.dtype.itemsize * (size if gathers else 1)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """One kind of call for a native executor: the plan, the numbers of the dtype and the operator, and the extents in elements.
+
+    `held_in`, `held_out`: the first chunk and the number of chunks in the input and in the output.
+    """
+
+    plan: Any
+    dtype: int
+    op: int
+    epilogue: int
+    factor: float
+    wide: bool
+    blocks: list[int]
+    sent: list[int]
+    taken: list[int]
+    held_in: tuple[int, int]
+    held_out: tuple[int, int]
+    user: Any
+
+
 @lru_cache(maxsize=1024)
 def _plan(algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, wide: bool, fuse: bool) -> Any:
     """The native plan; one for every message size."""
@@ -107,6 +128,34 @@ class Calls:
 
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:
         """The prepared call of `kind` by algorithm `one`. fuse=False: for tracing, see `lower`."""
+        made, operator = self.recipe(one, kind, fuse=fuse), kind.operator
+        return _core.Prepared(
+            plan=made.plan,
+            dtype=made.dtype,
+            op=made.op,
+            epilogue=made.epilogue,
+            factor=made.factor,
+            wide=made.wide,
+            blocks=made.blocks,
+            sent_blocks=made.sent,
+            taken_blocks=made.taken,
+            held_in=made.held_in,
+            held_out=made.held_out,
+            pool_bytes=self.settings.pool_bytes,
+            segment_bytes=self.settings.segment_bytes,
+            fingerprint=kind.fingerprint(one.name),
+            count=kind.count,
+            verb=_VERB[kind.verb],
+            algorithm=names(kind.verb).index(one.name.split("(")[0]),
+            record_dtype=_DTYPE.get(dtype_name(kind.dtype), _BYTES),
+            record_op=255 if operator is None else _OPERATOR.get(operator.name, 255),
+            root=kind.root,
+            deterministic=kind.deterministic,
+            user=made.user,
+        )
+
+    def recipe(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Recipe:
+        """The plan of `kind` by algorithm `one`, and what a native executor needs besides. fuse=False: see `lower`."""
         contract, operator = COLLECTIVES[kind.verb], kind.operator
         number, unit = _BYTES, kind.dtype.itemsize  # bytes are moved as they are
         if operator is not None:
@@ -122,31 +171,20 @@ class Calls:
         everything = range(plan.nchunks)
         held_in = contract.input_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
         held_out = contract.output_chunks(self.rank, self.size, root, plan.nchunks) if fuse else everything
-        return _core.Prepared(
-            plan=plan,
-            dtype=number,
-            op=0
-            if operator is None
-            else _KERNEL.get(operator.kernel, 0),  # a user's operator only needs what copies
-            epilogue=0 if operator is None else operator.epilogue,
-            factor=1.0 if operator is None else operator.factor,
-            wide=wide,
-            blocks=blocks,
-            sent_blocks=sent,
-            taken_blocks=taken,
-            held_in=(held_in.start, len(held_in)),
-            held_out=(held_out.start, len(held_out)),
-            pool_bytes=self.settings.pool_bytes,
-            segment_bytes=self.settings.segment_bytes,
-            fingerprint=kind.fingerprint(one.name),
-            count=kind.count,
-            verb=_VERB[kind.verb],
-            algorithm=names(kind.verb).index(one.name.split("(")[0]),
-            record_dtype=_DTYPE.get(dtype_name(kind.dtype), _BYTES),
-            record_op=255 if operator is None else _OPERATOR.get(operator.name, 255),
-            root=kind.root,
-            deterministic=kind.deterministic,
-            user=code,
+        return Recipe(
+            plan,
+            number,
+            # a user's operator only needs what copies
+            0 if operator is None else _KERNEL.get(operator.kernel, 0),
+            0 if operator is None else operator.epilogue,
+            1.0 if operator is None else operator.factor,
+            wide,
+            blocks,
+            sent,
+            taken,
+            (held_in.start, len(held_in)),
+            (held_out.start, len(held_out)),
+            code,
         )
 
     def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:
