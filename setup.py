@@ -58,6 +58,19 @@ def cpp_extension(name: str, *folders: str) -> Extension:
     )
 
 
+# The emulated device tells ThreadSanitizer itself of its threads; what the sanitizer sees of it would be noise.
+UNINSTRUMENTED = {f"csrc/cuda/emulation/{name}.cpp" for name in ("fibre", "machine", "runtime")}
+
+
+def emulated_extension() -> Extension:
+    """The CUDA kernels on a device that is emulated on the CPU, for tests without a GPU (docs/gpu.md)."""
+    ext = cpp_extension("pycollectives._cuda_emulated", "cuda/host", "cuda/kernels", "cuda/emulation")
+    ext.sources += ["csrc/bindings/errors.cpp"]
+    ext.depends += sorted(str(path) for path in Path("csrc/cuda").rglob("*.cu*"))
+    ext.extra_compile_args += ["-DPC_EMULATED", "-O1"]
+    return ext
+
+
 def is_current(obj: Path, command: str) -> bool:
     """Whether an object was built by this command from files that have not changed since."""
     try:
@@ -121,7 +134,9 @@ class IncrementalBuild(build_ext):
             begin = time.time_ns()
             obj.with_suffix(".cmd").unlink(missing_ok=True)
             depfile = ["-MD", "-MF", str(obj.with_suffix(".d"))]
-            compiler._compile(name, source, suffix, arguments, [*flags, *depfile], options)
+            own = ["-fno-sanitize=thread", "-DPC_EMULATION_TSAN"] if "thread" in SANITIZE else []
+            extra = [*options, *own] if source in UNINSTRUMENTED else options
+            compiler._compile(name, source, suffix, arguments, [*flags, *depfile], extra)
             os.utime(name, ns=(begin, begin))  # a file edited while it is compiled is newer than its object
             obj.with_suffix(".cmd").write_text(command)
 
@@ -130,7 +145,11 @@ class IncrementalBuild(build_ext):
         return objects
 
 
+extensions = [cpp_extension("pycollectives._core", "core", "shm", "bindings")]
+if os.environ.get("PYCOLLECTIVES_EMULATOR") == "1":
+    extensions.append(emulated_extension())
+
 setup(
-    ext_modules=[cpp_extension("pycollectives._core", "core", "shm", "bindings")],
+    ext_modules=extensions,
     cmdclass={"build_ext": IncrementalBuild},
 )

@@ -1,0 +1,147 @@
+// What kernels see of the device when g++ compiles them: the other half of kernels/ptx.cuh. Included from there only.
+//
+// The functions with a memory order are atomics that ThreadSanitizer understands; between fibres it makes no edges of its own, so
+// a missing barrier, release or acquire is a data race that it reports, on any schedule.
+#pragma once
+
+#include "cuda/emulation/machine.hpp"
+
+#define PC_UNROLL
+#define PC_ROLL
+#define PC_DEVICE inline
+#define PC_NOINLINE [[gnu::noinline]] static
+#define PC_KERNEL(threads)
+#define PC_PARAMETER const
+#define PC_SHARED_MEMORY(name) char* name = ::pc::emulation::shared_memory()
+
+#define threadIdx (::pc::emulation::self().thread)
+#define blockIdx (::pc::emulation::self().block)
+#define blockDim (::pc::emulation::self().threads)
+#define gridDim (::pc::emulation::self().blocks)
+
+inline void __syncthreads() { ::pc::emulation::barrier(false); }
+inline int __syncthreads_or(int predicate) { return ::pc::emulation::barrier(predicate != 0); }
+inline void __syncwarp(unsigned mask = ~0u) { ::pc::emulation::warp_barrier(mask); }
+inline int __any_sync(unsigned mask, int predicate) {
+  return ::pc::emulation::ballot(mask, predicate != 0) != 0;
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by) {
+  const unsigned lane = threadIdx.x % 32;
+  return static_cast<T>(::pc::emulation::exchange(mask, value, lane + by < 32 ? lane + by : lane));
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by) {
+  const unsigned lane = threadIdx.x % 32;
+  return static_cast<T>(::pc::emulation::exchange(mask, value, lane >= by ? lane - by : lane));
+}
+
+namespace pc::cuda {
+
+PC_DEVICE uint64_t load_acquire_sys(const uint64_t* from) {
+  const uint64_t value = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+  emulation::on_acquire(from);
+  return value;
+}
+
+PC_DEVICE uint64_t load_relaxed_sys(const uint64_t* from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+
+PC_DEVICE void store_release_sys(uint64_t* to, uint64_t value) {
+  emulation::on_release(to, emulation::Scope::system);
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+  emulation::after_store();
+}
+
+PC_DEVICE void store_release_gpu(uint64_t* to, uint64_t value) {
+  emulation::on_release(to, emulation::Scope::gpu);
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+  emulation::after_store();
+}
+
+PC_DEVICE void store_relaxed_sys(uint64_t* to, uint64_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELAXED);
+  emulation::after_store();
+}
+
+PC_DEVICE Vector load_vector(const void* from) { return *static_cast<const Vector*>(from); }
+PC_DEVICE void store_vector(void* to, const Vector& v) { *static_cast<Vector*>(to) = v; }
+
+// LL lines are whole to 8 bytes only: another thread may run between the halves, in either order.
+PC_DEVICE Vector load_line(const Vector* from) {
+  const auto* halves = reinterpret_cast<const uint64_t*>(from);
+  const unsigned first = emulation::coin();
+  uint64_t value[2];
+  value[first] = __atomic_load_n(halves + first, __ATOMIC_RELAXED);
+  emulation::tear(from);
+  value[1 - first] = __atomic_load_n(halves + 1 - first, __ATOMIC_RELAXED);
+  Vector v;
+  memcpy(&v, value, sizeof v);
+  return v;
+}
+
+PC_DEVICE void store_line(Vector* to, const Vector& v) {
+  auto* halves = reinterpret_cast<uint64_t*>(to);
+  const unsigned first = emulation::coin();
+  uint64_t value[2];
+  memcpy(value, &v, sizeof v);
+  __atomic_store_n(halves + first, value[first], __ATOMIC_RELAXED);
+  emulation::tear(to);
+  __atomic_store_n(halves + 1 - first, value[1 - first], __ATOMIC_RELAXED);
+  emulation::after_store();
+}
+
+// LL128: all lanes of the warp in one step, which is what the protocol asks of the link.
+PC_DEVICE Vector load_warp_lines(const Vector* from) {
+  Vector v;
+  emulation::warp_step(
+      [](void* value, const void* address) {
+        uint64_t halves[2];
+        for (int i = 0; i < 2; ++i)
+          halves[i] = __atomic_load_n(static_cast<const uint64_t*>(address) + i, __ATOMIC_RELAXED);
+        memcpy(value, halves, sizeof halves);
+      },
+      &v, from);
+  return v;
+}
+
+PC_DEVICE void store_warp_lines(Vector* to, const Vector& v) {
+  Vector copy = v;
+  emulation::warp_step(
+      [](void* value, const void* address) {
+        uint64_t halves[2];
+        memcpy(halves, value, sizeof halves);
+        for (int i = 0; i < 2; ++i)
+          __atomic_store_n(static_cast<uint64_t*>(const_cast<void*>(address)) + i, halves[i],
+                           __ATOMIC_RELAXED);
+      },
+      &copy, to);
+  emulation::after_store();
+}
+
+PC_DEVICE float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+PC_DEVICE uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+PC_DEVICE float float_of_half(uint16_t bits) {
+  _Float16 value;
+  memcpy(&value, &bits, sizeof value);
+  return static_cast<float>(value);
+}
+PC_DEVICE uint16_t half_of_float(float value) {
+  const auto half = static_cast<_Float16>(value);
+  uint16_t bits;
+  memcpy(&bits, &half, sizeof bits);
+  return bits;
+}
+
+PC_DEVICE void pause(const char* what, int peer, uint64_t number) { emulation::spin(what, peer, number); }
+PC_DEVICE void note(uint32_t instruction, uint32_t slice) { emulation::note(instruction, slice); }
+PC_DEVICE bool mutant(int which) { return emulation::mutant_in_use() == which; }
+
+}  // namespace pc::cuda

@@ -1,0 +1,4 @@
+// The kernels, compiled for the emulated device.
+#include "cuda/kernels/ll.cu"
+#include "cuda/kernels/ll128.cu"
+#include "cuda/kernels/simple.cu"

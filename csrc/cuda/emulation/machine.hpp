@@ -1,0 +1,84 @@
+// A device on the CPU: every CUDA thread is a fibre, and one OS thread runs them all by a seeded random schedule.
+//
+// Fibres change at barriers, at warp operations, at polls, in the middle of LL lines, and after one store of a flag in four; now
+// and then all threads of a block are starved for a while. So ranks, blocks and threads interleave as a GPU's may, each seed gives
+// one interleaving, and the same seed gives the same one again.
+//
+//     emulation/fibre.hpp     a stack to run on
+//     emulation/machine.hpp   blocks, warps, the schedule; what kernels call
+//     emulation/device.hpp    the functions of kernels/ptx.cuh on top
+//     emulation/runtime.hpp   memory, streams and launches: the part of the CUDA runtime that the host side uses
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace pc::emulation {
+
+struct Dimension {
+  unsigned x, y = 1, z = 1;
+};
+
+// What a running CUDA thread knows of itself.
+struct Self {
+  Dimension thread, block, threads, blocks;
+};
+
+enum class Scope : uint8_t { gpu, system };
+
+// -- for kernels, through device.hpp -----------------------------------------------------------------------------------------
+
+const Self& self();
+char* shared_memory();
+bool barrier(bool predicate);  // is it true for any thread of the block?
+void warp_barrier(unsigned mask);
+uint64_t exchange(unsigned mask, uint64_t value,
+                  unsigned source);  // a shuffle: orders no memory, as on a GPU
+unsigned ballot(unsigned mask, bool predicate);
+// All 32 lanes arrive; then `move` is called for each of them, and no other thread runs in between.
+void warp_step(void (*move)(void* value, const void* address), void* value, const void* address);
+void on_acquire(const void* address);
+void on_release(const void* address, Scope scope);
+void after_store();
+unsigned coin();
+void tear(const void* address);
+void spin(const char* what, int peer, uint64_t number);
+void note(uint32_t instruction, uint32_t slice);
+int mutant_in_use();
+
+// -- for runtime.cpp -----------------------------------------------------------------------------------------------------------
+
+struct Options {
+  uint64_t seed = 1;
+  uint64_t patience = 400000;  // polls in vain, of all threads together, before the run is called a hang
+  bool starve = true;
+};
+
+struct Statistics {
+  uint64_t switches = 0, scope_errors = 0;
+};
+
+// A grid to run. `device`: the GPU it is on; memory that another one wrote takes a release to the system.
+struct Grid {
+  int rank = 0, device = 0;
+  unsigned blocks = 1, threads = 32;
+  size_t shared_bytes = 0;
+  std::function<void()> kernel;
+  std::function<void()> done;  // when all its threads have ended; may start further grids
+};
+
+class Machine {
+ public:
+  static Machine& instance();
+
+  void start(Grid grid);            // from outside a run, or from a `done`
+  std::string run(const Options&);  // until nothing is left. Returns what hangs, or an empty string.
+  const Statistics& statistics() const;
+  void reset();  // forget the statistics
+};
+
+void set_mutant(int which);
+
+}  // namespace pc::emulation

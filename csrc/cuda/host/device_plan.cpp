@@ -1,0 +1,97 @@
+#include "cuda/host/device_plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace pc::cuda {
+namespace {
+
+template <class T>
+size_t append(std::vector<std::byte>& bytes, const std::vector<T>& rows) {
+  const size_t at = (bytes.size() + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
+  bytes.resize(at + std::max<size_t>(1, rows.size()) * sizeof(T));
+  if (!rows.empty()) std::memcpy(bytes.data() + at, rows.data(), rows.size() * sizeof(T));
+  return at;
+}
+
+// The channel that each reference belongs to.
+std::vector<uint32_t> channels_of_refs(const Plan& plan) {
+  std::vector<uint32_t> channel(plan.refs.size(), 0);
+  for (uint32_t c = 0; c < plan.channels.size(); ++c) {
+    for (uint32_t i = 0; i < plan.channels[c].ninstructions; ++i) {
+      const Instruction& in = plan.instructions[plan.channels[c].instruction + i];
+      const auto mark = [&](uint32_t first) { std::fill_n(channel.begin() + first, in.nrefs, c); };
+      mark(in.shape);
+      if (in.store >= 0) mark(static_cast<uint32_t>(in.store));
+      for (uint32_t k = 0; k < in.noperands; ++k)
+        if (plan.operands[in.operand + k].peer < 0) mark(plan.operands[in.operand + k].refs);
+    }
+  }
+  return channel;
+}
+
+}  // namespace
+
+DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions& options,
+                       const Segment& segment) {
+  const auto narrow = static_cast<uint32_t>(item_size(options.dtype));
+  const uint32_t full = options.wide ? static_cast<uint32_t>(item_size(accumulation(options.dtype))) : narrow;
+  const uint32_t grain = std::max(1u, kLineBytes / narrow), group = kVectorBytes / narrow;
+
+  Chunking chunking;
+  const Extents held = lay_out(plan, extent, grain, chunking);
+  in_bytes = held.in * narrow;
+  out_bytes = held.out * narrow;
+  work_bytes = chunking.work_elements * full;
+  scratch_bytes = chunking.scratch_elements * full;
+
+  nchannels = static_cast<uint32_t>(plan.channels.size());
+  if (nchannels > segment.blocks)
+    throw Error(ErrorKind::unsupported, "this schedule has " + std::to_string(nchannels) +
+                                            " channels, and a device communicator " +
+                                            std::to_string(segment.blocks) + " blocks");
+  chunking.parts = std::max(1u, nchannels);
+  chunking.grain = grain;
+  uint64_t longest = 0;
+  for (const Piece& piece : chunking.table[static_cast<size_t>(Where::data_work)])
+    for (uint32_t c = 0; c < chunking.parts; ++c)
+      longest = std::max(longest, chunking.cut(piece.length, c).length);
+
+  const uint32_t slot = segment.mailbox[static_cast<uint32_t>(options.protocol)].slot_bytes;
+  const uint64_t most =
+      uint64_t{group} * groups_in_slot(options.protocol, slot, plan.max_message, full / narrow);
+  if (most == 0)
+    throw Error(ErrorKind::unsupported, "a message of this schedule has " + std::to_string(plan.max_message) +
+                                            " chunks, too many for a slot of " + std::to_string(slot) +
+                                            " bytes (protocol " +
+                                            kProtocolNames[static_cast<uint32_t>(options.protocol)] + ")");
+  const uint32_t most_lanes =
+      std::clamp(segment.blocks / std::max(1u, nchannels), 1u, std::max(1u, options.lanes));
+  const uint64_t share = (longest + most_lanes - 1) / most_lanes;
+  uint64_t slice = std::max<uint64_t>({share, options.least_slice / narrow, 1});
+  slice = std::min((slice + grain - 1) / grain * grain, most);
+  slice_elements = static_cast<uint32_t>(slice);
+  slices = static_cast<uint32_t>(std::max<uint64_t>(1, (longest + slice - 1) / slice));
+  lanes = std::min(most_lanes, slices);
+
+  const std::vector<uint32_t> channel = channels_of_refs(plan);
+  std::vector<DeviceRef> table;
+  for (size_t i = 0; i < plan.refs.size(); ++i) {
+    const Ref& ref = plan.refs[i];
+    const Piece& piece = chunking.table[static_cast<size_t>(ref.where)][ref.chunk];
+    const Piece part = chunking.cut(piece.length, channel[i]);
+    const bool roomy = ref.where == Where::data_work || ref.where == Where::scratch;
+    const uint32_t unit = roomy ? full : narrow;
+    table.push_back(
+        {(piece.offset + part.offset) * unit, part.length, static_cast<uint32_t>(ref.where), unit});
+  }
+  instructions = append(bytes, plan.instructions);
+  operands = append(bytes, plan.operands);
+  refs = append(bytes, table);
+  connections = append(bytes, plan.connections);
+  peers = append(bytes, plan.peers);
+  channels = append(bytes, plan.channels);
+}
+
+}  // namespace pc::cuda

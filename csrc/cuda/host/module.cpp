@@ -1,0 +1,112 @@
+// The extension `_cuda`, and `_cuda_emulated`: the same sources on the emulated device.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.hpp"
+#include "cuda/host/rank.hpp"
+
+namespace py = pybind11;
+
+namespace pc::cuda {
+namespace {
+
+std::unique_ptr<Rank> make_rank(const std::string& name, int rank, uint32_t size, int device, uint32_t blocks,
+                                uint32_t depth, const std::array<uint32_t, kProtocols>& slot_bytes,
+                                uint32_t number_bits) {
+  SegmentOptions options{size, blocks, depth, {}, number_bits};
+  std::copy(slot_bytes.begin(), slot_bytes.end(), options.slot_bytes);
+  return std::make_unique<Rank>(name, rank, device, options);
+}
+
+std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
+                                      const std::vector<uint64_t>& blocks, const std::vector<uint64_t>& sent,
+                                      const std::vector<uint64_t>& taken,
+                                      std::pair<uint32_t, uint32_t> held_in,
+                                      std::pair<uint32_t, uint32_t> held_out, int protocol, int dtype, int op,
+                                      bool moves, bool wide, bool any, int epilogue, double factor,
+                                      uint64_t fingerprint, uint32_t threads, uint32_t lanes,
+                                      uint32_t least_slice) {
+  const CallOptions options{static_cast<Protocol>(protocol),
+                            static_cast<DType>(dtype),
+                            static_cast<ReduceOp>(op),
+                            moves,
+                            wide,
+                            any,
+                            {static_cast<Epilogue::Kind>(epilogue), factor},
+                            fingerprint,
+                            threads,
+                            lanes,
+                            least_slice};
+  if (!supports(options.dtype, options.op, options.epilogue.kind))
+    throw Error(ErrorKind::unsupported, std::string(name(options.dtype)) + " has no " + name(options.op));
+  if (threads == 0 || threads % 32 || threads > kThreads)
+    throw Error(ErrorKind::invalid_argument, "a block has 32 to 512 threads, in warps of 32");
+  return self.prepare(std::move(plan), {blocks, sent, taken, held_in, held_out}, options);
+}
+
+void launch(Rank& self, const PreparedCall& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
+  const py::gil_scoped_release release;
+  self.launch(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
+              reinterpret_cast<cudaStream_t>(stream));
+}
+
+void bind(py::module_& module) {
+  module.attr("PROTOCOLS") = std::vector<std::string>(kProtocolNames, kProtocolNames + kProtocols);
+  py::class_<PreparedCall, std::shared_ptr<PreparedCall>>(
+      module, "Call", "A plan with the sizes and types of one kind of call.")
+      .def_property_readonly("in_bytes", [](const PreparedCall& call) { return call.layout.in_bytes; })
+      .def_property_readonly("out_bytes", [](const PreparedCall& call) { return call.layout.out_bytes; })
+      .def_property_readonly("kernel", [](const PreparedCall& call) { return call.kernel.name; })
+      .def_property_readonly("slices", [](const PreparedCall& call) { return call.layout.slices; })
+      .def_property_readonly(
+          "blocks", [](const PreparedCall& call) { return call.layout.nchannels * call.layout.lanes; });
+  py::class_<Rank>(module, "Rank", "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
+      .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
+           py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
+           py::arg("number_bits"))
+      .def("handle", [](const Rank& self) { return py::bytes(self.handle()); })
+      .def("attach", [](Rank& self, int peer, const py::bytes& handle) { self.attach(peer, handle); })
+      .def("open", &Rank::open)
+      .def("prepare", &prepare, py::kw_only(), py::arg("plan"), py::arg("blocks"), py::arg("sent"),
+           py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
+           py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("epilogue"),
+           py::arg("factor"), py::arg("fingerprint"), py::arg("threads"), py::arg("lanes"),
+           py::arg("least_slice"))
+      .def("launch", &launch, py::arg("call"), py::arg("source"), py::arg("target"), py::arg("stream") = 0)
+      .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("done", &Rank::done)
+      .def_property_readonly("device", &Rank::device)
+      .def("abort", &Rank::abort);
+}
+
+}  // namespace
+}  // namespace pc::cuda
+
+#ifdef PC_EMULATED
+#include "cuda/kernels/protocols.cuh"
+
+PYBIND11_MODULE(_cuda_emulated, module) {
+  module.doc() = "The CUDA kernels of pycollectives on an emulated device.";
+  pc::bind_errors(module);
+  pc::cuda::bind(module);
+  module.attr("MUTANTS") =
+      std::vector<std::string>(std::begin(pc::cuda::kMutantNames), std::end(pc::cuda::kMutantNames));
+  module.def("set_mutant", &pc::emulation::set_mutant);
+  module.def(
+      "configure",
+      [](uint64_t seed, uint64_t patience, bool starve) {
+        pc::emulation::set_options({seed, patience, starve});
+      },
+      py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true);
+  module.def("statistics", [] {
+    const auto found = pc::emulation::statistics();
+    return std::pair(found.switches, found.scope_errors);
+  });
+}
+#else
+PYBIND11_MODULE(_cuda, module) {
+  module.doc() = "The CUDA kernels of pycollectives, and the memory that they work on.";
+  pc::bind_errors(module);
+  pc::cuda::bind(module);
+}
+#endif

@@ -1,0 +1,330 @@
+// The kernel that runs any plan. A block runs the program of one channel for every lanes-th slice of the data:
+//
+//     grid    block 0     channel 0, lane 0     slices 0, L, 2L, ...      blocks never wait for each other; block b of a rank
+//             block 1     channel 0, lane 1     slices 1, L+1, ...        exchanges messages with block b of its peers
+//             ...
+//             block L     channel 1, lane 0
+//
+// An instruction, as in csrc/core/plan.hpp:
+//
+//     1. each end of a connection is looked after by one thread: is there room at the target, is the source's message there?
+//     2. barrier: all threads know the slots
+//     3. all threads combine the operands, group by group, into the store and the messages
+//     4. barrier: all is read and written
+//     5. the same threads as in 1 publish what was written and acknowledge what was read
+#pragma once
+
+#include "cuda/kernels/local.cuh"
+#include "cuda/kernels/protocols.cuh"
+#include "cuda/kernels/reducers.cuh"
+
+namespace pc::cuda {
+
+template <class R, class P>
+class Interpreter {
+  static constexpr uint32_t kWide = R::kWide;
+  static constexpr uint32_t kUnroll = R::kUnroll < P::kMostUnroll ? R::kUnroll : P::kMostUnroll;
+
+ public:
+  PC_DEVICE Interpreter(const Call& call, char* shared)
+      : call_(call),
+        mailbox_(call.segment.mailbox[static_cast<uint32_t>(P::kind)]),
+        thread_(call),
+        peers_(reinterpret_cast<Peer*>(shared)),
+        targets_(reinterpret_cast<End*>(peers_ + call.size)),
+        sources_(targets_ + call.size),
+        reducer_(call.dtype, call.op) {}
+
+  PC_DEVICE void run() {
+    const Channel channel = call_.channels[blockIdx.x / call_.lanes];
+    connections_ = call_.connections + channel.connection;
+    begin();
+    for (uint32_t slice = blockIdx.x % call_.lanes; slice < call_.slices; slice += call_.lanes) {
+      for (uint32_t pc = 0; pc < channel.ninstructions; ++pc) {
+        note(pc, slice);
+        if (!execute(call_.instructions[channel.instruction + pc], slice)) return;
+      }
+    }
+    end();
+  }
+
+ private:
+  // -- the memory of connections -----------------------------------------------------------------------------------
+
+  PC_DEVICE uint64_t index(uint32_t peer) const { return uint64_t{peer} * call_.segment.blocks + blockIdx.x; }
+  PC_DEVICE Vector* slot(uint32_t owner, uint32_t source, uint64_t number) const {
+    const uint64_t i = index(source) * call_.segment.depth + number % call_.segment.depth;
+    return reinterpret_cast<Vector*>(call_.segments[owner] + mailbox_.slots + i * mailbox_.slot_bytes);
+  }
+  PC_DEVICE uint64_t* cell(uint32_t owner, uint32_t source, uint64_t number) const {
+    return reinterpret_cast<uint64_t*>(call_.segments[owner] + mailbox_.cells + index(source) * kLineBytes) +
+           number % call_.segment.depth;
+  }
+  // Where `reader` acknowledges what `owner` sends.
+  PC_DEVICE uint64_t* credit(uint32_t owner, uint32_t reader) const {
+    return reinterpret_cast<uint64_t*>(call_.segments[owner] + mailbox_.credits + index(reader) * kLineBytes);
+  }
+  PC_DEVICE Counter* counters() const {
+    return reinterpret_cast<Counter*>(call_.segments[call_.rank] + mailbox_.counters) +
+           uint64_t{blockIdx.x} * call_.size;
+  }
+  PC_DEVICE uint64_t* calls() const {
+    return reinterpret_cast<uint64_t*>(call_.segments[call_.rank] + call_.segment.calls) + blockIdx.x;
+  }
+
+  // -- the call ----------------------------------------------------------------------------------------------------
+
+  PC_DEVICE void begin() {
+    for (uint32_t p = threadIdx.x; p < call_.size; p += blockDim.x) {
+      const Counter counter = counters()[p];
+      peers_[p] = {counter.sent, 0, counter.received};
+    }
+    stamp_ = (call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+    __syncthreads();
+  }
+
+  PC_DEVICE void end() {
+    for (uint32_t p = threadIdx.x; p < call_.size; p += blockDim.x)
+      if (!mutant(kCountersNotSaved)) counters()[p] = {peers_[p].sent, peers_[p].received};
+    if (threadIdx.x == 0) ++*calls();
+  }
+
+  // -- one instruction -----------------------------------------------------------------------------------------------
+
+  // False when the communicator has been aborted.
+  PC_DEVICE bool execute(const Instruction& in, uint32_t slice) {
+    const Operand* operands = call_.operands + in.operand;
+    const bool sends = in.connection >= 0;
+    const Connection connection = sends ? connections_[in.connection] : Connection{0, 0};
+    const int32_t* readers = call_.peers + connection.first;
+    for (uint32_t k = threadIdx.x; k < connection.npeers; k += blockDim.x)
+      open_target(k, static_cast<uint32_t>(readers[k]));
+    for (uint32_t k = first_source(connection.npeers); k < in.noperands; k += blockDim.x)
+      if (operands[k].peer >= 0) open_source(k, static_cast<uint32_t>(operands[k].peer));
+    if (mutant(kNoBarrierBeforeWork) ? thread_.aborted : __syncthreads_or(thread_.aborted)) return false;
+
+    uint32_t narrow_at = 0, wide_at = 0;
+    for (uint32_t j = 0; j < in.nrefs; ++j) {
+      const uint64_t length = call_.refs[in.shape + j].length, begin = uint64_t{slice} * call_.slice_elements;
+      const uint32_t count =
+          length > begin ? static_cast<uint32_t>(less(length - begin, call_.slice_elements)) : 0;
+      const uint32_t groups = (count + reducer_.group() - 1) / reducer_.group();
+      const Piece piece{j, begin, count, groups, P::plane(groups), narrow_at, wide_at};
+      combine(in, operands, connection.npeers, piece);
+      narrow_at += piece.plane;
+      wide_at += piece.plane * reducer_.wide();
+    }
+    if (!P::kCells && narrow_at == 0)  // an empty message is one line: a barrier has to wait for something
+      combine(in, operands, connection.npeers, {0, 0, 0, 1, P::plane(1), 0, 0});
+
+    bool wiped = false;
+    if (P::kind == Protocol::ll && !mutant(kNoWipe)) wiped = wipe(in, operands);
+    if (mutant(kCreditTooEarly)) acknowledge(operands, in.noperands, connection.npeers, wiped);
+    if (mutant(kNoBarrierAfterWork) ? thread_.aborted : __syncthreads_or(thread_.aborted)) return false;
+    for (uint32_t k = threadIdx.x; k < connection.npeers; k += blockDim.x)
+      P::publish(cell(static_cast<uint32_t>(readers[k]), call_.rank, targets_[k].number),
+                 P::flag(call_, targets_[k].number, stamp_));
+    if (!mutant(kCreditTooEarly)) acknowledge(operands, in.noperands, connection.npeers, wiped);
+    return true;
+  }
+
+  static PC_DEVICE uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+  PC_DEVICE void open_target(uint32_t k, uint32_t peer) {
+    Peer& state = peers_[peer];
+    const uint64_t number = ++state.sent;
+    if (number > call_.segment.depth && !mutant(kNoCreditWait)) {
+      const uint64_t needed = number - call_.segment.depth;
+      while (state.acknowledged < needed) {
+        state.acknowledged = P::credit(credit(call_.rank, peer));
+        if (state.acknowledged < needed && !thread_.wait("credit", static_cast<int>(peer), needed)) break;
+      }
+    }
+    targets_[k] = {slot(peer, call_.rank, number), number};
+  }
+
+  PC_DEVICE void open_source(uint32_t k, uint32_t peer) {
+    const uint64_t number = ++peers_[peer].received;
+    P::await(thread_, cell(call_.rank, peer, number), P::flag(call_, number, stamp_), static_cast<int>(peer));
+    sources_[k] = {slot(call_.rank, peer, number), number};
+  }
+
+  // Of the sources that a thread looks after, which are counted from the last thread on. An end belongs to one thread for good: a
+  // slow one may still acknowledge while the others open the ends of the next instruction.
+  PC_DEVICE uint32_t first_source(uint32_t ntargets) const {
+    if (mutant(kEndMovesOn)) return (threadIdx.x + blockDim.x - ntargets % blockDim.x) % blockDim.x;
+    return blockDim.x - 1 - threadIdx.x;
+  }
+
+  PC_DEVICE void acknowledge(const Operand* operands, uint32_t noperands, uint32_t ntargets, bool wiped) {
+    if (mutant(kCreditNeverGiven)) return;
+    for (uint32_t k = first_source(ntargets); k < noperands; k += blockDim.x)
+      if (operands[k].peer >= 0)
+        P::give_credit(credit(static_cast<uint32_t>(operands[k].peer), call_.rank), sources_[k].number,
+                       wiped);
+  }
+
+  // LL: before the numbers in the flags come again, each slot is cleared of old lines once.
+  PC_DEVICE bool wipe(const Instruction& in, const Operand* operands) {
+    bool any = false;
+    for (uint32_t k = 0; k < in.noperands; ++k) {
+      if (operands[k].peer < 0 || sources_[k].number % mailbox_.period >= call_.segment.depth) continue;
+      if (!any) __syncthreads();  // all lines have been read
+      any = true;
+      for (uint32_t i = threadIdx.x; i < mailbox_.slot_bytes / kVectorBytes; i += blockDim.x)
+        store_line(sources_[k].slot + i, Vector{});
+    }
+    return any;
+  }
+
+  // -- the data --------------------------------------------------------------------------------------------------------
+
+  struct Piece {
+    uint32_t ref;
+    uint64_t begin;  // of the slice, in elements of the chunk
+    uint32_t count, groups, plane;
+    uint32_t narrow_at, wide_at;  // lines before it in a message of narrow, of wide elements
+  };
+
+  PC_DEVICE char* address(uint32_t ref, uint64_t begin) const {
+    const DeviceRef& r = call_.refs[ref];
+    return call_.base[r.where] + r.offset + begin * r.unit;
+  }
+
+  // Bytes of vector `w` of a group that are inside the piece.
+  PC_DEVICE uint32_t bytes_of(const Piece& piece, uint32_t group, uint32_t w, bool wide) const {
+    const uint32_t item = kVectorBytes / reducer_.group() * (wide ? reducer_.wide() : 1);
+    const uint32_t left = (piece.count - group * reducer_.group()) * item;
+    return left <= w * kVectorBytes ? 0 : static_cast<uint32_t>(less(left - w * kVectorBytes, kVectorBytes));
+  }
+
+  PC_DEVICE void combine(const Instruction& in, const Operand* operands, uint32_t readers,
+                         const Piece& piece) {
+    const bool store_wide = in.flags & Instruction::store_wide, send_wide = in.flags & Instruction::send_wide;
+    const bool finishes = call_.epilogue && (in.flags & Instruction::final_value);
+    bool stores = in.store >= 0;
+    char* const store = stores ? address(static_cast<uint32_t>(in.store) + piece.ref, piece.begin) : nullptr;
+    if (stores && in.noperands == 1 && operands[0].peer < 0 && !finishes &&
+        store == address(operands[0].refs + piece.ref, piece.begin)) {
+      stores = false;  // it is there
+      if (!readers) return;
+    }
+    const bool wide_store = kWide > 1 && store_wide, wide_send = kWide > 1 && send_wide;
+    const bool two_forms = stores && readers && wide_store != wide_send;
+    const bool moves = in.noperands == 1 && !finishes && !reducer_.normalises() && !two_forms &&
+                       (operands[0].wide != 0) == (stores ? store_wide : send_wide);
+    PC_ROLL
+    for (uint32_t first = 0; first < piece.groups; first += P::stride() * kUnroll) {
+      Place places[kUnroll];
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) places[u] = P::place(first + u * P::stride(), piece.groups);
+      Vector raw[kUnroll][kWide];
+      typename R::Acc acc[kUnroll];
+      PC_ROLL
+      for (uint32_t k = 0; k < in.noperands; ++k) {
+        const bool wide = kWide > 1 && operands[k].wide != 0;
+        fetch(raw, operands[k], k, wide, piece, places);
+        if (moves) break;
+        if (k == 0) {
+          PC_UNROLL
+          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.read(acc[u], raw[u], wide);
+        } else {
+          PC_UNROLL
+          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.combine(acc[u], raw[u], wide);
+        }
+      }
+      if (finishes) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u) reducer_.finish(acc[u], call_.epilogue, call_.factor);
+      }
+      PC_ROLL
+      for (int form = 0; form < (two_forms ? 2 : 1); ++form) {  // narrow here and wide there: once for each
+        const bool wide = form == 0 && stores ? wide_store : wide_send;
+        if (!moves) {
+          PC_UNROLL
+          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.write(acc[u], wide, raw[u]);
+        }
+        put(raw, form == 0 && stores ? store : nullptr, two_forms && form == 0 ? 0 : readers, wide, piece,
+            places);
+      }
+    }
+  }
+
+  // The groups of an operand.
+  PC_DEVICE void fetch(Vector (&raw)[kUnroll][kWide], const Operand& operand, uint32_t k, bool wide,
+                       const Piece& piece, const Place (&places)[kUnroll]) {
+    if (operand.peer < 0) {
+      const char* from = address(operand.refs + piece.ref, piece.begin);
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        PC_UNROLL
+        for (uint32_t w = 0; w < kWide; ++w) {
+          if (w > 0 && (!wide || w >= reducer_.wide())) break;
+          const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
+          raw[u][w] = bytes ? load_bytes(from + local_offset(places[u].group, w, wide), bytes) : Vector{};
+        }
+      }
+      return;
+    }
+    const End source = sources_[k];
+    const uint64_t flag = P::flag(call_, source.number, stamp_);
+    PC_UNROLL
+    for (uint32_t w = 0; w < kWide; ++w) {
+      if (w > 0 && (!wide || w >= reducer_.wide())) break;
+      const Vector* lines = source.slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
+      typename P::Line line[kUnroll];
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u)
+        if (places[u].active) line[u] = P::begin(lines, places[u]);
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u)
+        if (places[u].active) raw[u][w] = P::finish(thread_, line[u], lines, places[u], flag, operand.peer);
+    }
+  }
+
+  PC_DEVICE uint64_t local_offset(uint32_t group, uint32_t w, bool wide) const {
+    return (uint64_t{group} * (wide ? reducer_.wide() : 1) + w) * kVectorBytes;
+  }
+
+  // One form of the result into the store, the messages, or both.
+  PC_DEVICE void put(const Vector (&raw)[kUnroll][kWide], char* store, uint32_t readers, bool wide,
+                     const Piece& piece, const Place (&places)[kUnroll]) {
+    PC_UNROLL
+    for (uint32_t w = 0; w < kWide; ++w) {
+      if (w > 0 && (!wide || w >= reducer_.wide())) break;
+      if (store) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u) {
+          const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
+          if (bytes) store_bytes(store + local_offset(places[u].group, w, wide), raw[u][w], bytes);
+        }
+      }
+      PC_ROLL
+      for (uint32_t k = 0; k < readers; ++k) {
+        Vector* lines = targets_[k].slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
+        const uint64_t flag = P::flag(call_, targets_[k].number, stamp_);
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u)
+          if (places[u].active) P::send(lines, places[u], raw[u][w], flag);
+      }
+    }
+  }
+
+  const Call& call_;
+  const Mailbox& mailbox_;
+  Thread thread_;
+  Peer* peers_;
+  End *targets_, *sources_;
+  const Connection* connections_ = nullptr;
+  uint64_t stamp_ = 0;
+  R reducer_;
+};
+
+template <class R, class P>
+PC_KERNEL(kThreads)
+void interpret(PC_PARAMETER Call call) {
+  PC_SHARED_MEMORY(shared);
+  Interpreter<R, P>(call, shared).run();
+}
+
+}  // namespace pc::cuda

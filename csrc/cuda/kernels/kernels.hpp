@@ -1,0 +1,32 @@
+// The table of interpreters: which kernel runs a protocol, a dtype and an operator.
+#pragma once
+
+#include "core/dtype.hpp"
+#include "core/reduce.hpp"
+#include "cuda/kernels/layout.hpp"
+
+namespace pc::cuda {
+
+// `function` takes one argument, a Call by value. Where the kernels run on the CPU it is called through `invoke`.
+struct Kernel {
+  const void* function = nullptr;
+  void (*invoke)(const void* call) = nullptr;
+  const char* name = "";
+};
+
+// What a call asks of its kernel. `moves`: bytes, which are not combined. `any`: the kernel that decides at run time, also where
+// there is one of its own.
+struct Wanted {
+  Protocol protocol;
+  DType dtype;
+  ReduceOp op;
+  bool moves = false, any = false;
+};
+
+Kernel find_kernel(const Wanted& wanted);
+
+Kernel find_simple(const Wanted& wanted);
+Kernel find_ll(const Wanted& wanted);
+Kernel find_ll128(const Wanted& wanted);
+
+}  // namespace pc::cuda

@@ -1,0 +1,65 @@
+// Pieces of synchronisation that a test of the tests removes from the kernels on the emulated device, one at a time: each must be
+// missed by some test (tests/emulator/test_mutants.py). For nvcc, mutant(x) is the constant false.
+#pragma once
+
+#include <iterator>
+
+namespace pc::cuda {
+
+enum Mutant : int {
+  kNone,
+  kNoCreditWait,         // a slot is overwritten before it was read
+  kCreditNotAcquired,    // the sender's writes may overtake the credit
+  kCreditNotReleased,    // the credit may overtake the receiver's reads
+  kCreditNeverGiven,     // the sender waits for ever
+  kCreditTooEarly,       // given before the data were read
+  kCellNotReleased,      // the cell may overtake the data
+  kCellNotAcquired,      // the receiver's reads may overtake the cell
+  kCellGpuScope,         // released to the own device only
+  kNoBarrierBeforeWork,  // threads start before the slot is there
+  kNoBarrierAfterWork,   // the slot is published or given back while threads still work
+  kCellConstant,         // the cell does not say which message it is
+  kCellNotChecked,       // Simple: the fingerprint is not looked at
+  kFirstFlagUnchecked,   // LL: half a line is trusted
+  kSecondFlagUnchecked,
+  kFlagConstant,       // LL, LL128: an old line passes for a new one
+  kFlagWithoutCall,    // LL, LL128: the fingerprint is not looked at
+  kNoWipe,             // LL: a line of an earlier lap passes for a new one
+  kWipeNotReleased,    // LL: a wipe may overtake the next message
+  kLineFlagUnchecked,  // LL128: the first line of the pair is trusted
+  kNoVote,             // LL128: lanes do not wait for the flags of others
+  kNoSplit,            // LL128: the vector between two lines is not put together
+  kCountersNotSaved,   // the next call starts with old numbers
+  kEndMovesOn,         // the ends of a connection go from thread to thread
+  kMutants
+};
+
+inline constexpr const char* kMutantNames[] = {
+    "none",
+    "no_credit_wait",
+    "credit_not_acquired",
+    "credit_not_released",
+    "credit_never_given",
+    "credit_too_early",
+    "cell_not_released",
+    "cell_not_acquired",
+    "cell_gpu_scope",
+    "no_barrier_before_work",
+    "no_barrier_after_work",
+    "cell_constant",
+    "cell_not_checked",
+    "first_flag_unchecked",
+    "second_flag_unchecked",
+    "flag_constant",
+    "flag_without_call",
+    "no_wipe",
+    "wipe_not_released",
+    "line_flag_unchecked",
+    "no_vote",
+    "no_split",
+    "counters_not_saved",
+    "end_moves_on",
+};
+static_assert(std::size(kMutantNames) == kMutants);
+
+}  // namespace pc::cuda
