@@ -5,6 +5,7 @@ call -> arguments.resolve -> calls.Kind -> (once per kind: choose, lower, prepar
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -12,16 +13,21 @@ import numpy as np
 
 from . import _core, dispatch, ops, settings
 from .arguments import Arguments, resolve
-from .arrays import Array, address
+from .arrays import Array, address, as_input
 from .calls import Calls, Kind
 from .errors import InvalidArgumentError
 from .group import current
-from .schedule import COLLECTIVES, Algorithm
+from .schedule import COLLECTIVES, Algorithm, Collective
 from .schedule.registry import suggest
 from .user_op import UserOp
-from .work import Work
+from .work import TaskWork, Work
 
 UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "all_to_allv")
+
+
+def _exchanges(verb: str, counts: Any) -> bool:
+    """Must the ranks tell each other their counts before the call?"""
+    return verb in ("scatterv", "all_to_allv") or (verb in ("all_gatherv", "gatherv") and counts is None)
 
 
 class Caller(_core.Endpoint):
@@ -31,9 +37,14 @@ class Caller(_core.Endpoint):
     size: int
     settings: settings.Settings
     _calls: Calls
+    _messages: Any
 
     def _native(self) -> Any:
         """The native communicator. Raises AbortedError when it is closed, BootstrapError in a forked child."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """From any thread: every rank's pending and later calls on this communicator raise AbortedError."""
         raise NotImplementedError
 
     def _call(
@@ -59,8 +70,28 @@ class Caller(_core.Endpoint):
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """A call at once."""
+        """A call at once. One that exchanges counts first, asynchronously: both when its turn has come."""
         core = self._native()
+        if async_op and _exchanges(verb, counts):
+            self._options(verb, op, root, algorithm)  # what can be checked at once
+            x, limit = x if x is None else as_input(x), self._limit(timeout)
+            return TaskWork(
+                self,
+                functools.partial(
+                    self._now,
+                    verb,
+                    x,
+                    op=op,
+                    root=root,
+                    counts=counts,
+                    out=out,
+                    algorithm=algorithm,
+                    deterministic=deterministic,
+                    timeout=limit,
+                ),
+                limit,
+                verb,
+            )
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         prepared = self._calls.find(arguments.kind)
         buffers, limit = arguments.buffers, self._limit(timeout)
@@ -89,10 +120,7 @@ class Caller(_core.Endpoint):
     ) -> Arguments:
         """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
         uneven = verb in UNEVEN
-        contract = COLLECTIVES[self._verb(verb[:-1] if uneven else verb)]
-        named, _ = self._named(contract.name, algorithm)
-        operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
-        place = self._root(root) if contract.rooted else -1
+        contract, operator, place, named = self._options(verb, op, root, algorithm)
         return resolve(
             self,
             contract,
@@ -105,6 +133,15 @@ class Caller(_core.Endpoint):
             deterministic,
             uneven=uneven,
         )
+
+    def _options(
+        self, verb: str, op: Any, root: Any, algorithm: str | None
+    ) -> tuple[Collective, ops.Operator | None, int, str | None]:
+        """The checked options: contract, operator, root (-1: none) and the algorithm that is asked for."""
+        contract = COLLECTIVES[self._verb(verb[:-1] if verb in UNEVEN else verb)]
+        named, _ = self._named(contract.name, algorithm)
+        operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
+        return contract, operator, self._root(root) if contract.rooted else -1, named
 
     def _trace(
         self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int

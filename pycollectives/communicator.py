@@ -19,18 +19,17 @@ from .calls import Calls
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
 from .group import Grouping, outside
 from .inspection import Inspection
-from .neighbors import Neighbors
-from .object_messages import ObjectMessages
-from .objects import Objects
 from .plans import Plans
 from .regions import Regions
 from .schedule.registry import on_change
+from .uneven import Uneven
+from .verbs import Verbs
 from .work import forget_finished
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
-class Communicator(Objects, ObjectMessages, Neighbors, Plans, Inspection, Grouping):
+class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     """A group of ranks that call collectives together. Made by `pc.init()`, `split`, or `pc.run_threads`.
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are

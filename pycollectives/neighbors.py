@@ -56,7 +56,7 @@ def factorisations(size: int, parts: int) -> list[tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class _Halo:
+class _Place:
     """One rank's place in a grid: which blocks go where, in blocks."""
 
     counts: tuple[tuple[int, ...], ...]  # row r: the blocks that rank r sends to each
@@ -65,14 +65,14 @@ class _Halo:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(rank: int, size: int, dims: tuple[int, ...], periodic: tuple[bool, ...]) -> _Halo:
+    def of(rank: int, size: int, dims: tuple[int, ...], periodic: tuple[bool, ...]) -> _Place:
         around = [neighbors(r, dims, periodic) for r in range(size)]
         counts = tuple(tuple(mine.count(peer) for peer in range(size)) for mine in around)
         present = [block for block, peer in enumerate(around[rank]) if peer >= 0]
         # A rank sends its blocks to a peer in their order; what left as a minus block is a plus block here.
         packed = sorted(present, key=lambda block: (around[rank][block], block))
         arriving = sorted(present, key=lambda block: (around[rank][block], block ^ 1))
-        return _Halo(counts, tuple(packed), tuple(arriving))
+        return _Place(counts, tuple(packed), tuple(arriving))
 
 
 @dataclass
@@ -86,6 +86,46 @@ class _Unpacking(Buffers):
             for block, data in zip(self.arriving, self.out, strict=True):
                 self.result[block] = data
         return self.result
+
+
+@dataclass
+class _Halo:
+    """One exchange: from `x` to the buffer in the order of sending, and from that of arrival to the result."""
+
+    core: Any
+    prepared: Any
+    x: Array
+    packed: Array
+    buffers: _Unpacking
+
+    def run(self, limit: float) -> Array | None:
+        """Now; returns the result."""
+        self.core.run(self.prepared, *self._pack(), limit)
+        return self.buffers.finish()
+
+    def submit(self, comm: Caller, limit: float) -> Work:
+        """Asynchronously."""
+        job = self.core.submit(self.prepared, *self._pack(), limit)
+        return Work(comm, self.core, job, self.buffers, self.prepared)
+
+    def _pack(self) -> tuple[int, int]:
+        source, target = self.buffers.x, self.buffers.out
+        assert target is not None
+        np.take(self.x, self.packed, axis=0, out=source, mode="clip")  # in this mode without another copy
+        return address(source), address(target)
+
+
+class PersistentExchange:
+    """A neighbour exchange that comes again: `again = comm.plan("neighbor_exchange", x, (2, 3)); again()`."""
+
+    def __init__(self, halo: _Halo, limit: float) -> None:
+        self._halo, self._limit = halo, limit
+
+    def __call__(self) -> Array | None:
+        return self._halo.run(self._limit)
+
+    def __repr__(self) -> str:
+        return f"<PersistentExchange neighbor_exchange({self._halo.x.dtype}{list(self._halo.x.shape)})>"
 
 
 class Neighbors(Caller):
@@ -114,26 +154,35 @@ class Neighbors(Caller):
         Raises InvalidArgumentError for dims that do not fit (it lists those that do) and for wrong shapes,
         MismatchError when the ranks disagree on dims, periodic, dtype or the size of a block.
         """
-        comm: Any = self
-        core = comm._native()
+        halo = self._halo(x, dims, periodic, out)
+        limit = self._limit(timeout)
+        return halo.submit(self, limit) if async_op else halo.run(limit)
+
+    def _plan_exchange(
+        self,
+        x: Any,
+        dims: Sequence[int],
+        periodic: bool | Sequence[bool],
+        out: Array | None,
+        timeout: float | None,
+    ) -> PersistentExchange:
+        """The persistent form of `neighbor_exchange`."""
+        return PersistentExchange(self._halo(x, dims, periodic, out), self._limit(timeout))
+
+    def _halo(self, x: Any, dims: Sequence[int], periodic: bool | Sequence[bool], out: Array | None) -> _Halo:
+        """One exchange with checked arguments."""
+        core = self._native()
         lengths, wraps = self._grid(dims, periodic)
         x = as_input(x)
         if x.ndim == 0 or x.shape[0] != 2 * len(lengths):
             needed = f"{len(lengths)} dimensions needs {2 * len(lengths)} blocks along the first axis"
             raise InvalidArgumentError(f"neighbor_exchange with {needed}; x has shape {x.shape}")
         result = np.zeros(x.shape, x.dtype) if out is None else check_output(out, x.dtype, x.shape)
-        halo = _Halo.of(self.rank, self.size, lengths, wraps)
-        source = x[list(halo.packed)]  # a contiguous copy
-        buffers = _Unpacking(source, np.empty(source.shape, x.dtype), result, halo.arriving)
-        width = math.prod(x.shape[1:])
-        prepared = comm._calls.find(_kind(x.dtype, width, self.size, lengths, wraps))
-        assert buffers.out is not None
-        limit = comm._limit(timeout)
-        if async_op:
-            job = core.submit(prepared, address(source), address(buffers.out), limit)
-            return Work(comm, core, job, buffers, prepared)
-        core.run(prepared, address(source), address(buffers.out), limit)
-        return buffers.finish()
+        place = _Place.of(self.rank, self.size, lengths, wraps)
+        shape = len(place.packed), *x.shape[1:]
+        prepared = self._calls.find(_kind(x.dtype, math.prod(x.shape[1:]), self.size, lengths, wraps))
+        buffers = _Unpacking(np.empty(shape, x.dtype), np.empty(shape, x.dtype), result, place.arriving)
+        return _Halo(core, prepared, x, np.array(place.packed, np.intp), buffers)
 
     def _grid(
         self, dims: Sequence[int], periodic: bool | Sequence[bool]
@@ -165,7 +214,7 @@ class Neighbors(Caller):
 def _kind(
     dtype: np.dtype[Any], width: int, size: int, dims: tuple[int, ...], periodic: tuple[bool, ...]
 ) -> LabelledKind:
-    counts = tuple(tuple(n * width for n in row) for row in _Halo.of(0, size, dims, periodic).counts)
+    counts = tuple(tuple(n * width for n in row) for row in _Place.of(0, size, dims, periodic).counts)
     label = ("neighbor_exchange", dims, periodic, width)
     count = 2 * len(dims) * width
     return LabelledKind("all_to_all", dtype, count, named="direct", counts=counts, label=label)

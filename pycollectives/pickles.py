@@ -33,7 +33,10 @@ _FORMS = (
     "all_reduce_object",
     "scan_object",
     "send_object",
+    "reduce_scatter_object",
+    "exscan_object",
 )
+COLLECTIVE_FORMS = tuple(form for form in _FORMS if form != "send_object")
 FAILED = -1
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +61,44 @@ class Work:
 
     def __repr__(self) -> str:
         return f"<Work {'done' if self.done() else 'pending'}>"
+
+
+class TaskWork(Work):
+    """Several calls, made one after another in the place of the one that was issued.
+
+    `function` makes them, by `Caller._now`, in whatever thread executes the calls of the communicator; the choices of
+    the `pc.use` blocks around the issue hold.
+    """
+
+    def __init__(self, comm: Caller, function: Callable[[], Any], timeout: float, text: str) -> None:
+        self._comm, self._core, self._text = comm, comm._native(), text
+        self._function, self._context = function, contextvars.copy_context()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._finished = False
+        self._job = self._core.submit_task(self._run, timeout)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._context.run(self._function)
+        except KeyboardInterrupt as error:  # in its middle: the other ranks would wait for the rest
+            self._error = error
+            self._comm.abort()
+            raise
+        except BaseException as error:
+            self._error = error
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the end and return the result. Raises CollectiveTimeoutError after `timeout` seconds (the call goes on)."""
+        if not self._finished:
+            self._core.wait(self._job, self._comm._limit(timeout))
+            self._finished = True
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def __repr__(self) -> str:
+        return f"<Work {self._text} {'done' if self.done() else 'pending'}>"
 
 
 class PersistentCall(_core.BoundCall):

@@ -185,7 +185,10 @@ void bind_communicator(py::module_& module) {
       .def("remove_region", &Communicator::remove_region, py::call_guard<py::gil_scoped_release>())
       .def("records", &records, py::arg("rank"))
       .def_property("sequence", &Communicator::sequence,
-                    py::cpp_function(&Communicator::set_sequence, py::call_guard<py::gil_scoped_release>()))
+                    [](Handle& self, uint64_t next) {
+                      const py::gil_scoped_release release;
+                      self.set_sequence(next);
+                    })
       .def("abort", &Communicator::abort)
       .def("forget", &Communicator::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import Array
+from ..schedule import COLLECTIVES
 from .arrays import ROOT, CaseArrays
 from .cases import Case, Options
 from .distance import Distance
@@ -65,12 +66,17 @@ def measure(comm: Communicator, case: Case, options: Options, distance: Distance
     arrays = CaseArrays(
         case, comm.rank, comm.size, make, in_place=options.in_place, everywhere=options.symmetric
     )
-    named: dict[str, Any] = {"algorithm": case.algorithm, "root": ROOT}
+    contract = COLLECTIVES[verb]
+    named: dict[str, Any] = {"algorithm": case.algorithm}
+    if contract.rooted:
+        named["root"] = ROOT
+    if contract.reduces:
+        named["op"] = case.op or "sum"
     call: Callable[[], Any]
     if verb == "barrier":
-        call = comm.plan(verb, algorithm=case.algorithm)
+        call = comm.plan("barrier", algorithm=case.algorithm)
     else:
-        call = comm.plan(verb, arrays.x, case.op or "sum", out=arrays.out, **named)
+        call = comm.plan(verb, arrays.x, out=arrays.out, **named)
     line_up = comm.plan("barrier")
 
     def checked() -> int:

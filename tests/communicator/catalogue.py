@@ -72,33 +72,42 @@ def check_uneven(
     comm: Any, verb: str, algorithm: str | None, counts: list[int], root: int, told: bool, seed: int
 ) -> None:
     """One call of an uneven verb with rows of two elements; `told`: the counts are given, else exchanged."""
-    size, rank = comm.size, comm.rank
+    size, rank, way = comm.size, comm.rank, WAYS[seed % 3]
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        if way == "plan":
+            again = comm.plan(verb, *arguments, **options)
+            again()
+            return again()
+        got = getattr(comm, verb)(*arguments, async_op=way == "async", **options)
+        return got.wait() if way == "async" else got
+
     rng = np.random.default_rng(seed)
     rows = [rng.integers(-9, 10, (n, 2)) for n in counts]
     options: dict[str, Any] = {"algorithm": algorithm}
     given: Any = {"counts": counts} if told else {}
     want: Array | None
     if verb == "all_gatherv":
-        got, want = comm.all_gatherv(rows[rank], **given, **options), np.concatenate(rows)
+        got, want = made(rows[rank], **given, **options), np.concatenate(rows)
     elif verb == "gatherv":
-        got = comm.gatherv(rows[rank], root=root, **given, **options)
+        got = made(rows[rank], root=root, **given, **options)
         want = np.concatenate(rows) if rank == root else None
     elif verb == "scatterv":
         given = {"counts": counts} if told or rank == root else {}
         source = np.concatenate(rows) if rank == root else np.empty((0, 2), np.int64)
-        got, want = comm.scatterv(source, root=root, **given, **options), rows[rank]
+        got, want = made(source, root=root, **given, **options), rows[rank]
     elif verb == "reduce_scatterv":
         whole = np.concatenate(rows)
         first = sum(counts[:rank])
-        got, want = comm.reduce_scatterv(whole + rank, counts, **options), None
+        got, want = made(whole + rank, counts, **options), None
         want = (whole * size + sum(range(size)))[first : first + counts[rank]]
     else:
         matrix = rng.integers(0, 4, (size, size))
         parts = [[rng.integers(-9, 10, (n, 2)) for n in line] for line in matrix]
         expect = [matrix[:, rank]] if told else []
-        got = comm.all_to_allv(np.concatenate(parts[rank]), matrix[rank], *expect, **options)
+        got = made(np.concatenate(parts[rank]), matrix[rank], *expect, **options)
         want = np.concatenate([line[rank] for line in parts])
-    what = (verb, algorithm, size, rank, counts, root, told, seed)
+    what = (verb, algorithm, size, rank, counts, root, told, way, seed)
     assert (got is None) == (want is None), what
     assert want is None or (got.shape == want.shape and np.array_equal(got, want)), what
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -21,6 +22,20 @@ def exchange(comm: pc.Communicator, nbytes: int) -> None:
         work = comm.send_object(value(me, seed, nbytes), right, async_op=True)
         assert equal(comm.recv_object(left), value(left, seed, nbytes))
         work.wait()
+        work = comm.recv_object(left, 5, async_op=True)
+        comm.send_object(value(me, seed, nbytes), right, tag=5)
+        assert equal(work.wait(), value(left, seed, nbytes)) and work.wait() is work.wait()
+        assert (work.source, work.tag) == (left, 5) and work.done()
+        assert equal(comm.sendrecv_object(value(me, seed, nbytes), right, left), value(left, seed, nbytes))
+        work = comm.sendrecv_object(seed, left, right, tag=me, recv_tag=right, async_op=True)
+        assert work.wait() == seed and (work.source, work.tag) == (right, right)
+    send, recv = comm.plan("send_object", right, tag=4), comm.plan("recv_object", left, tag=4)
+    both = comm.plan("sendrecv_object", left, right)
+    for i in range(3):
+        send((me, i))
+        assert recv() == (left, i)
+        assert both([me] * i) == [right] * i
+    assert "recv_object(source=" in repr(recv)
     comm.send_object("second", me, tag=2)
     comm.send_object("first", me, tag=1)
     assert comm.recv_object(me, 1) == "first"
@@ -38,13 +53,25 @@ def errors(comm: pc.Communicator) -> None:
     """What goes wrong does so on both ends, soon, and spoils nothing."""
     cases: list[tuple[Any, Any, str]] = [
         (lambda: comm.send_object(Unpicklable(), 1), pc.InvalidArgumentError, "I stay here ééé"),
+        (
+            lambda: comm.send_object(Unpicklable(), 1, async_op=True),
+            pc.InvalidArgumentError,
+            "I stay here ééé",
+        ),
+        (lambda: comm.sendrecv_object(Unpicklable(), 1, 1), pc.InvalidArgumentError, "I stay here ééé"),
+        (lambda: comm.plan("send_object", 1)(Unpicklable()), pc.InvalidArgumentError, "I stay here ééé"),
         (lambda: comm.send_object(Poisonous(), 1), pc.CollectiveError, "no module named nowhere"),
         (lambda: comm.send(np.arange(9), 1), pc.TransportError, "int64[9]"),
         (lambda: comm.send(np.zeros(0, np.uint8), 1), pc.TransportError, "uint8[0]"),
         (lambda: comm.send(np.zeros(99, np.uint8), 1), pc.TransportError, "damaged"),
         (lambda: comm.send(_longer(), 1), pc.TransportError, "announced"),
     ]
-    for send, kind, words in cases:
+    receives: list[Any] = [
+        lambda: comm.recv_object(0),
+        comm.plan("recv_object", 0),
+        lambda: comm.recv_object(0, async_op=True).wait(),
+    ]
+    for (send, kind, words), receive in itertools.product(cases, receives):
         start = time.monotonic()
         if comm.rank == 0:
             try:
@@ -55,7 +82,7 @@ def errors(comm: pc.Communicator) -> None:
                 assert kind is not pc.InvalidArgumentError
         elif comm.rank == 1:
             try:
-                comm.recv_object(0)
+                receive()
             except kind as error:
                 assert words in str(error) and "rank 0" in str(error) and error.peer == 0, str(error)
                 assert time.monotonic() - start < 2
