@@ -199,4 +199,4 @@ class Caller(_core.Endpoint):
             return name, "asked for by pc.use"
         if (name := self.settings.algorithms.get(verb)) is not None:
             return name, f"asked for by {dispatch.VARIABLE}"
-        return None, "predicted to be the fastest"
+        return None, ""

@@ -113,17 +113,18 @@ class Calls:
             self._kept.clear()
 
     def choose(self, kind: Kind) -> Algorithm:
-        """The algorithm: the named one if it can, else the one predicted to be the fastest."""
-        return dispatch.choose(
+        """The algorithm: the named one if it can, else the one measured or predicted to be the fastest."""
+        return dispatch.choose(self.query(kind), self.settings.tuning, kind.named)
+
+    def query(self, kind: Kind) -> dispatch.Query:
+        """What the choice of the algorithm depends on."""
+        return dispatch.Query(
             kind.verb,
             kind.vector_bytes(self.size),
             self.size,
-            self.settings.machine,
-            named=kind.named,
-            root=max(kind.root, 0),
-            wanted=dispatch.needs(
-                kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None
-            ),
+            max(kind.root, 0),
+            dispatch.needs(kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None),
+            dispatch.kind_of(kind.verb, dtype_name(kind.dtype)),
         )
 
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:

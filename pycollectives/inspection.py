@@ -34,16 +34,15 @@ class Inspection(Caller):
         self._verb(verb)
         named, reason = self._named(verb, algorithm)
         operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
-        return dispatch.explain(
+        query = dispatch.Query(
             verb,
             nbytes,
             self.size,
-            self.settings.machine,
-            named=named,
-            reason=reason,
-            root=self._root(root),
-            wanted=dispatch.needs(verb, operator, deterministic),
+            self._root(root),
+            dispatch.needs(verb, operator, deterministic),
+            dispatch.kind_of(verb, "float32"),
         )
+        return dispatch.explain(query, self.settings.tuning, named=named, reason=reason)
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:
         """The flight recorder: the last calls of a rank (default: this one), oldest first."""

@@ -6,7 +6,8 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 
-from .cost import Machine
+from .cost import Machine, hardware
+from .dispatch import Series, Table, Tuning, environment, tuning_file
 from .errors import InvalidArgumentError
 
 MIB = 1 << 20
@@ -20,17 +21,25 @@ class Settings:
 
     pool_bytes: int
     segment_bytes: int
-    machine: Machine
+    tuning: Tuning
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        tuning = {
+            "machine": asdict(self.tuning.machine),
+            "series": [series.encode() for series in self.tuning.table.series.values()],
+            "origin": self.tuning.origin,
+        }
+        plain = {name: value for name, value in vars(self).items() if name != "tuning"}
+        return json.dumps({**plain, "tuning": tuning}).encode()
 
     @staticmethod
     def decode(data: bytes) -> Settings:
         fields = json.loads(data)
-        return Settings(**{**fields, "machine": Machine(**fields["machine"])})
+        told = fields.pop("tuning")
+        table = Table.of(Series.decode(each) for each in told["series"])
+        return Settings(tuning=Tuning(Machine(**told["machine"]), table, told["origin"]), **fields)
 
 
 def cores() -> int:
@@ -51,8 +60,6 @@ def number(variable: str, default: int) -> int:
 
 def decide(size: int, *, nested: bool) -> Settings:
     """This rank's wish; rank 0's counts."""
-    from .dispatch import environment
-
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
     if pool < 64 * 1024 or segment < 4096:
@@ -60,7 +67,16 @@ def decide(size: int, *, nested: bool) -> Settings:
             "PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096"
         )
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
-    return Settings(pool, segment, Machine(cores=cores()), environment(), fusion)
+    return Settings(pool, segment, tuned(size, segment), environment(), fusion)
+
+
+def tuned(size: int, segment: int) -> Tuning:
+    """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise."""
+    machine, found = hardware().defaults(cores(), segment), tuning_file.load()
+    if found.content is None:
+        return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
+    table = found.content.table.pruned(size, machine.cores)
+    return Tuning(found.content.machine(machine), table, f"measured: {found.remark}")
 
 
 def patience(size: int) -> tuple[int, int]:

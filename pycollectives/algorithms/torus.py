@@ -36,7 +36,7 @@ def squarest(size: int) -> Shape:
     return rows, size // rows
 
 
-GRID = Parameter("ROWSxCOLUMNS", shapes)
+GRID = Parameter("ROWSxCOLUMNS", shapes, squarest)
 Half = tuple[View, Callable[[Any], Any], View, Callable[[Any], Any]]
 
 

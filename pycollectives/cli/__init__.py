@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import CollectiveError, InvalidArgumentError, UnsupportedError
-from . import bench, doctor, run, trace
+from . import bench, doctor, run, trace, tune
 
 app = typer.Typer(
     name="pycollectives",
@@ -30,6 +30,7 @@ app.command(
     },
 )(run.run)
 app.command("bench")(bench.bench)
+app.command("tune")(tune.tune)
 app.command("trace")(trace.trace)
 app.command("doctor")(doctor.doctor)
 

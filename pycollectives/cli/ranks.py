@@ -38,13 +38,17 @@ def become_ranks(n: int | None, default: int, *, timeout: float | None = None) -
     """
     size = job_size()
     if size is None:
-        env = dict(os.environ)
-        if sys.stdout.isatty():
-            env[_TERMINAL] = str(shutil.get_terminal_size().columns)
-        command = ["pycollectives", *sys.argv[1:]]
-        raise typer.Exit(launch(n or default, command, module=True, env=env, timeout=timeout))
+        raise typer.Exit(run_as_job(n or default, timeout=timeout))
     if n is not None and size not in (0, n):
         raise InvalidArgumentError(f"-n {n} inside a job of {size} ranks: leave -n out, its ranks are used")
+
+
+def run_as_job(n: int, *, timeout: float | None = None) -> int:
+    """Runs this same command line as a job of `n` ranks; returns its exit code."""
+    env = dict(os.environ)
+    if sys.stdout.isatty():
+        env[_TERMINAL] = str(shutil.get_terminal_size().columns)
+    return launch(n, ["pycollectives", *sys.argv[1:]], module=True, env=env, timeout=timeout)
 
 
 def console() -> Console:

@@ -2,6 +2,17 @@
 
 from .description import Description, describe
 from .footprint import Footprint, footprint
-from .model import Machine, predict
+from .hardware import Hardware, hardware
+from .model import Machine, predict, stretch
 
-__all__ = ["Description", "Footprint", "Machine", "describe", "footprint", "predict"]
+__all__ = [
+    "Description",
+    "Footprint",
+    "Hardware",
+    "Machine",
+    "describe",
+    "footprint",
+    "hardware",
+    "predict",
+    "stretch",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -18,13 +18,17 @@ from .rounds import Array, Clock, Node
 
 @dataclass(frozen=True)
 class Footprint:
-    """Of the busiest rank; bytes are in units of the whole vector (all-gather, reduce-scatter: the total)."""
+    """Of the busiest rank, if nothing else is said; bytes are in units of the whole vector (all-gather,
+    reduce-scatter: the total)."""
 
     steps: int  # rounds of messages, one after the other
     messages: int  # received
     sent: Fraction
     received: Fraction
     reduced: Fraction
+    total: Fraction  # received by all ranks together
+    path: Fraction  # received on the longest path of one channel, where messages are passed on as a whole
+    largest: Fraction  # what one rank receives in one operation
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +52,9 @@ def footprint(algorithm: Algorithm, size: int, root: int = 0) -> Footprint:
 class _Reader:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.ranks = schedule, schedule.size
-        self.clocks = [Clock(self.ranks) for _ in range(schedule.channels)]
+        self.rounds = [Clock(self.ranks) for _ in range(schedule.channels)]
+        self.paths = [Clock(self.ranks) for _ in range(schedule.channels)]
+        self.largest = 0
         self.chunks = {kind: np.zeros(self.ranks, dtype=np.int64) for kind in ("sent", "received", "reduced")}
         self.messages = np.zeros(self.ranks, dtype=np.int64)
         self._known: dict[int, tuple[Any, Array, Array]] = {}
@@ -62,11 +68,14 @@ class _Reader:
         most = {kind: int(found.max()) for kind, found in self.chunks.items()}
         share = Fraction(1, self.schedule.nchunks * self.schedule.channels)
         return Footprint(
-            steps=max(clock.rounds() for clock in self.clocks),
+            steps=max(clock.end() for clock in self.rounds),
             messages=int(self.messages.max()),
             sent=most["sent"] * share,
             received=most["received"] * share,
             reduced=most["reduced"] * share,
+            total=int(self.chunks["received"].sum()) * share,
+            path=max(clock.end() for clock in self.paths) * share,
+            largest=self.largest * share,
         )
 
     def _local(self, op: Op) -> None:
@@ -81,19 +90,23 @@ class _Reader:
         count = self._count(op.chunk)
         if not count.all():
             there = there & (count > 0)
-        node = Node(op.kind == "send", peers, there, int(op.step))
+        sends, step = op.kind == "send", int(op.step)
+        node = Node(sends, peers, there, step)
         if node.count == there.size and count.size == 1:  # everybody does the same
-            chunks, messages = count[0, 0] * there.shape[1], there.shape[1]
+            chunks, messages, once = count[0, 0] * there.shape[1], there.shape[1], count[0, 0]
         else:
-            chunks, messages = np.where(there, count, 0).sum(axis=1), there.sum(axis=1)
-        if node.sends:
+            each = np.where(there, count, 0)
+            chunks, messages, once = each.sum(axis=1), there.sum(axis=1), each.max(axis=1)
+        if sends:
             self.chunks["sent"] += chunks
         else:
+            self.largest = max(self.largest, int(np.max(chunks)))
             self.messages += messages
             self.chunks["received"] += chunks
             if op.kind == "reduce":
                 self.chunks["reduced"] += chunks
-        self.clocks[op.channel].add(node)
+        self.rounds[op.channel].add(node)
+        self.paths[op.channel].add(replace(node, takes=once if sends else chunks))
 
     def _peers(self, peers: Any) -> tuple[Array, Array]:
         """Peers of shape (ranks, n), and where there are any; made once if they do not depend on the step."""

@@ -1,36 +1,98 @@
 """The alpha-beta-gamma model on schedules.
 
-    time = steps x alpha + received bytes x beta + reduced bytes x gamma        of the busiest rank
+    time = call + steps x alpha + messages x message + nbytes x (received x beta + reduced x gamma) x stretch
 
-Steps are rounds of messages. All is read off the schedule, so it holds for a user's algorithm too.
+All counts are those of the busiest rank, read off the schedule, so it holds for a user's algorithm too. `stretch` is
+what the busiest rank alone does not tell:
+
+    span     ranks wait for each other's data: of S slices in flight the first goes the whole path, 1 + (path - 1) / S
+    work     ranks that share cores take turns: all ranks' bytes over the cores
+
+and the longer of the two counts (Brent's bound; R. P. Brent, "The parallel evaluation of general arithmetic
+expressions", J. ACM 21, 1974). beta is that of the caches while the data of all ranks fit into them, that of memory
+beyond.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
 from ..schedule import Algorithm
-from .footprint import footprint
+from .footprint import Footprint, footprint
+from .partial import partial_bytes
+
+# Kinds of elements by how they are reduced: how many bytes of a partial sum travel for one byte of data.
+WIDENING = {"bytes": 1, "float": 1, "integer": 1, "half": 2, "quarter": 4}
+_ARRAYS = 3  # of the vector's size that a call touches: input, output, messages
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Parameters of one host: seconds per step, byte moved and byte reduced; cores that the ranks share.
+    """Parameters of one host: seconds per call, step, message, byte moved and byte reduced.
 
-    `turn`: seconds per step where ranks take turns on the cores.
+    `call`, `alpha`: per call and per round of messages where every rank has a core; `enter`, `turn`: the same where
+    ranks take turns on the cores. `beta`, `beta_memory`, `beta_symmetric`: per byte received in messages while the data
+    fit into `cache` bytes, beyond them, and where it is read in place (arrays of `comm.empty`). `gamma*`: per byte of
+    data reduced: of 32- and 64-bit floats and complex numbers, integers, 16-bit floats, 8-bit floats.
+    `cores`: that the ranks share; `segment`: bytes of one message when data is cut up.
     """
 
-    alpha: float = 0.6e-6
+    call: float = 0.2e-6
+    enter: float = 5e-6
+    alpha: float = 0.4e-6
     turn: float = 5e-6
+    message: float = 0.1e-6
     beta: float = 1 / 10e9
+    beta_memory: float = 1 / 5e9
+    beta_symmetric: float = 1 / 12e9
     gamma: float = 1 / 20e9
+    gamma_integer: float = 1 / 20e9
+    gamma_half: float = 1 / 10e9
+    gamma_quarter: float = 1 / 3e9
+    cache: int = 32 << 20
     cores: int = 1
+    segment: int = 128 << 10
+
+    def measured(self, parameters: Mapping[str, float]) -> Machine:
+        """With these parameters in place of its own."""
+        known: dict[str, Any] = dict(parameters)
+        return replace(self, **known)
+
+    def reducing(self, kind: str) -> float:
+        """Seconds per byte of data reduced of a kind of elements."""
+        rates = {"integer": self.gamma_integer, "half": self.gamma_half, "quarter": self.gamma_quarter}
+        return rates.get(kind, self.gamma)
+
+    def moving(self, nbytes: float) -> float:
+        """Seconds per byte received while `nbytes` are in use."""
+        cached = min(1.0, self.cache / max(nbytes, 1.0))
+        return cached * self.beta + (1 - cached) * self.beta_memory
 
 
-def predict(algorithm: Algorithm, size: int, nbytes: int, machine: Machine, root: int = 0) -> float:
-    """Seconds for `nbytes` of data (the whole vector). Ranks that share a core take turns."""
+def stretch(cost: Footprint, size: int, nbytes: int, machine: Machine) -> float:
+    """How much longer the bytes take than those of the busiest rank: by waiting for others, or by sharing cores."""
+    if not cost.received:
+        return size / min(size, machine.cores)
+    slices = max(1, ceil(float(cost.largest) * nbytes / machine.segment))
+    span = 1 + max(0.0, float(cost.path / cost.received) - 1) / slices
+    work = float(cost.total / cost.received) / min(size, machine.cores)
+    return max(span, work)
+
+
+def predict(
+    algorithm: Algorithm, size: int, nbytes: int, machine: Machine, root: int = 0, kind: str = "float"
+) -> float:
+    """Seconds for `nbytes` of data (the whole vector) of a `kind` of elements (a key of WIDENING)."""
     cost = footprint(algorithm, size, root)
     crowd = max(1.0, size / machine.cores)
-    moved = float(cost.received) * machine.beta + float(cost.reduced) * machine.gamma
-    alpha = machine.alpha if size <= machine.cores else machine.turn / crowd
-    return crowd * (cost.steps * alpha + cost.messages * machine.alpha / 4 + nbytes * moved)
+    first, each = (machine.call, machine.alpha) if crowd == 1 else (machine.enter, machine.turn)
+    received = float(cost.received)
+    if (extra := WIDENING[kind] - 1) and cost.reduced:
+        received += extra * float(partial_bytes(algorithm, size, root))
+    moved = received * machine.moving(_ARRAYS * size * nbytes)
+    reduced = float(cost.reduced) * machine.reducing(kind)
+    data = nbytes * (moved + reduced) * stretch(cost, size, nbytes, machine)
+    return first + cost.steps * each + crowd * cost.messages * machine.message + data

@@ -1,7 +1,8 @@
-"""How many rounds of messages a schedule takes: its time where every message takes 1 and all else nothing.
+"""How long a schedule takes where messages take time and all else nothing.
 
-A rank can send and receive at the same time. Within a step it starts a send at once, or when what it has
-received before is there; a receive takes a round, or longer if the message comes later. Its next step begins
+A message takes 1 (the result is the number of rounds), or as long as it has chunks (the longest path of the data). A
+rank can send and receive at the same time. Within a step it starts a send at once, or when what it has
+received before is there; a receive takes its time, or longer if the message comes later. Its next step begins
 when all of this one is done. Channels run side by side.
 """
 
@@ -17,12 +18,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Node:
-    """One operation of all ranks: peers of shape (ranks, n), and which of them are there."""
+    """One operation of all ranks: peers of shape (ranks, n), which of them are there, and how long it takes each rank."""
 
     sends: bool
     peers: Array
     there: Array
     step: int
+    takes: Array | int = 1  # (ranks,), or the same for all
     count: int = field(init=False)  # of messages
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ class Clock:
             self._run(self._batch)
         self._batch, self._open = [], 0
 
-    def rounds(self) -> int:
+    def end(self) -> int:
         """The time when all is done."""
         self.flush()
         return int(max(self.now.max(), self.done.max()))
@@ -106,9 +108,10 @@ class Clock:
                     start, step = np.maximum(now, done, out=now).copy(), node.step
                 if source is None:
                     next(sends)[:] = now
-                    np.maximum(done, now + 1, out=done, where=node.there.any(axis=1))
+                    np.maximum(done, now + node.takes, out=done, where=node.there.any(axis=1))
                     continue
-                arrival = np.where(node.there, np.maximum(starts[source], start[:, None]) + 1, 0).max(axis=1)
+                begin = np.where(node.there, np.maximum(starts[source], start[:, None]), -1).max(axis=1)
+                arrival = np.where(begin < 0, 0, begin + node.takes)
                 np.maximum(now, arrival, out=now)
                 np.maximum(done, now, out=done)
             if not again or (before == starts).all():

@@ -29,11 +29,13 @@ class Restriction:
 class Parameter:
     """What a user may choose of an algorithm, as numbers: `torus(2x4)`.
 
-    `form` names them ("ROWSxCOLUMNS"); `choices(size)` lists what fits `size` ranks.
+    `form` names them ("ROWSxCOLUMNS"); `choices(size)` lists what fits `size` ranks; `default(size)` is what the
+    algorithm takes where the user chooses nothing. With it, the selector tries the others too.
     """
 
     form: str
     choices: Callable[[int], list[tuple[int, ...]]]
+    default: Callable[[int], tuple[int, ...]] | None = None
 
     def parse(self, text: str) -> tuple[int, ...]:
         """The numbers in "2x4". Raises ValueError for anything else."""

@@ -17,8 +17,12 @@ from pycollectives.schedule import ALGORITHMS, COLLECTIVES, Algorithm, Operation
 BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.values() if a.builtin]
 
 
-def rounds(programs: list[deque[Operation]]) -> int:
-    """The time of one channel where a message takes 1: ranks advance one by one as messages come."""
+def chunks(op: Operation) -> int:
+    return sum(len(part.index) for _, part in op.parts)
+
+
+def finish(programs: list[deque[Operation]], takes: Callable[[Operation], int]) -> int:
+    """The time of one channel by what an operation takes: ranks advance one by one as messages come."""
     size = len(programs)
     start, now, done, step = [0] * size, [0] * size, [0] * size, [0] * size
     queues: dict[tuple[int, int], deque[int]] = defaultdict(deque)
@@ -38,10 +42,10 @@ def rounds(programs: list[deque[Operation]]) -> int:
                 if op.kind == "send":
                     for peer in op.peers:
                         queues[rank, peer].append(now[rank])
-                    done[rank] = max(done[rank], now[rank] + 1)
+                    done[rank] = max(done[rank], now[rank] + takes(op))
                 elif op.into is None:
                     sent = max(queues[q, rank].popleft() for q in op.peers)
-                    now[rank] = max(now[rank], max(sent, start[rank]) + 1)
+                    now[rank] = max(now[rank], max(sent, start[rank]) + takes(op))
                     done[rank] = max(done[rank], now[rank])
     assert not any(programs)
     return max(*now, *done, 0)
@@ -54,22 +58,27 @@ def counted(algorithm: Algorithm, size: int, root: int) -> Footprint:
     def most(kinds: str, count: Callable[[Operation], int]) -> int:
         return max(sum(count(op) for op in mine if op.kind in kinds.split()) for mine in operations.values())
 
-    def chunks(op: Operation) -> int:
-        return sum(len(part.index) for _, part in op.parts)
+    def at_once(op: Operation) -> int:
+        return max(len(part.index) for _, part in op.parts) if op.kind == "send" else chunks(op)
 
+    def longest(takes: Callable[[Operation], int]) -> int:
+        parts = (
+            [deque(o for o in mine if o.channel == c and o.into is None) for mine in operations.values()]
+            for c in range(schedule.channels)
+        )
+        return max(finish(programs, takes) for programs in parts)
+
+    received = [op for mine in operations.values() for op in mine if op.kind in ("recv", "reduce")]
     share = Fraction(1, schedule.nchunks * schedule.channels)
-    channels = range(schedule.channels)
     return Footprint(
-        steps=max(
-            rounds(
-                [deque(o for o in mine if o.channel == c and o.into is None) for mine in operations.values()]
-            )
-            for c in channels
-        ),
+        steps=longest(lambda op: 1),
         messages=most("recv reduce", lambda op: len(op.parts)),
         sent=most("send", chunks) * share,
         received=most("recv reduce", chunks) * share,
         reduced=most("reduce combine", chunks) * share,
+        total=sum(map(chunks, received)) * share,
+        path=longest(at_once) * share,
+        largest=max(map(chunks, received), default=0) * share,
     )
 
 

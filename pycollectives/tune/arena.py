@@ -1,0 +1,79 @@
+"""Several algorithms on the same arrays, so that the placement of memory favours nobody."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..bench.case_arrays import ROOT, CaseArrays
+from ..bench.cases import Case, Options
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
+
+class Arena:
+    """Collective: the arrays of a case and a persistent call by each algorithm; those that cannot run are left out."""
+
+    def __init__(
+        self, comm: Communicator, case: Case, names: Sequence[str], *, symmetric: bool = False
+    ) -> None:
+        self.comm = comm
+        self._arrays = CaseArrays(comm, case, Options(symmetric=symmetric))
+        self._line_up = comm.plan("barrier")
+        self._calls: dict[str, Callable[[], Any]] = {}
+        x, out = self._arrays.x, self._arrays.out
+        for name in names:
+            try:
+                if case.collective == "barrier":
+                    self._calls[name] = comm.plan("barrier", algorithm=name)
+                else:
+                    self._calls[name] = comm.plan(
+                        case.collective, x, case.op or "sum", root=ROOT, out=out, algorithm=name
+                    )
+            except UnsupportedError:  # the same on every rank: the pool for messages is too small for it
+                continue
+
+    @property
+    def names(self) -> list[str]:
+        """The algorithms that can run."""
+        return list(self._calls)
+
+    def wrong(self, name: str) -> int:
+        """Collective: the wrong elements of a result, over all ranks."""
+        self._arrays.refill()
+        self._arrays.spoil()
+        self._calls[name]()
+        return self._arrays.wrong()
+
+    def heat(self, names: Sequence[str], rounds: int, calls: int) -> Array:
+        """Collective: seconds of one call of the slowest rank, of shape (names, rounds), the same on every rank.
+
+        In every round each algorithm makes `calls` calls, before each of which the ranks line up. The lower quartile of
+        them counts: what else runs on the machine only makes calls longer.
+        """
+        spent = np.empty((rounds, len(names), calls), np.int64)
+        enabled, line_up = gc.isenabled(), self._line_up
+        gc.disable()
+        try:
+            for i in range(rounds):
+                for k in range(len(names)):
+                    which = (i + k) % len(names)  # each begins in turn
+                    call = self._calls[names[which]]
+                    for j in range(calls):
+                        line_up()
+                        begin = perf_counter_ns()
+                        call()
+                        spent[i, which, j] = perf_counter_ns() - begin
+        finally:
+            if enabled:
+                gc.enable()
+        slowest = self.comm.all_gather(spent).max(axis=0)
+        times: Array = np.maximum(np.quantile(slowest, 0.25, axis=2), 1.0).T * 1e-9
+        return times
