@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# What `pycollectives tune` has learnt of this machine must not change what tests see.
+_CACHE = tempfile.TemporaryDirectory(prefix="pycollectives-tests-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 OPTIONAL = "optional:"

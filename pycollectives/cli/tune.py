@@ -144,6 +144,8 @@ def _measure(comm: Communicator, plan: Plan) -> Result:
         result = run(comm, plan, Tuning(machine), step)
     if shows:
         screen.print(report.parameters(result, machine))
+        if text := report.remark(result):
+            screen.print(text, style="yellow", markup=False, soft_wrap=True)
         screen.print()
         screen.print(report.winners(result))
         for (verb, name, nbytes), count in result.wrong.items():

@@ -48,6 +48,7 @@ _DTYPES = {
 }
 _REDUCED = 256 << 10  # bytes per operand: in the second level of the caches
 _LONGEST = 64 << 20  # bytes of a vector at most
+SHARED = 1000.0  # nanoseconds of a flag's way: the two ranks took turns on one core
 _LEAST = 1e-12  # seconds; no parameter is 0
 _PER_MESSAGE = 0.25  # of a step: what one message costs its receiver beside the round that it belongs to
 
@@ -69,18 +70,20 @@ def calibrate(comm: Communicator, distance: Distance, seconds: float) -> Calibra
     found = _kernels(comm, seconds)
     flags = [distance.measure()]
     if comm.size > 1:
+        timed = {}
         if comm.size <= machine.cores:
-            found |= _latency(comm, machine, ("call", "alpha"), seconds)
-            found["message"] = _PER_MESSAGE * found["alpha"]
+            timed = _latency(comm, machine, ("call", "alpha"), seconds)
+            timed["message"] = _PER_MESSAGE * timed["alpha"]
             found |= _taking_turns(comm, machine, seconds)
         else:
             found |= _latency(comm, machine, ("enter", "turn"), seconds)
-        machine = machine.measured(found)
         flags.append(distance.measure())
-        found |= _bandwidth(comm, machine, seconds)
+        timed |= _bandwidth(comm, machine.measured(found | timed), seconds)
         flags.append(distance.measure())
-    seen = comm.broadcast_object(tuple(sorted(flag for flag in flags if flag is not None)))
-    return Calibration(found, seen)
+    seen: list[float] = comm.broadcast_object(sorted(flag for flag in flags if flag is not None))
+    if comm.size > 1 and (comm.size > machine.cores or seen[0] < SHARED):
+        found |= timed  # else the ranks shared a core all the time
+    return Calibration(found, tuple(seen))
 
 
 def least_squares(features: Sequence[Sequence[float]], times: Sequence[float]) -> list[float]:
@@ -104,12 +107,15 @@ def least_squares(features: Sequence[Sequence[float]], times: Sequence[float]) -
     return [max(float(each), _LEAST) for each in best]
 
 
-def _fastest(arena: Arena, name: str, seconds: float) -> float:
-    """Seconds of one call: the median of short rounds, the first left out."""
-    once = float(arena.heat([name], 2, 3).min())
-    calls = int(np.clip(300e-6 / once, 3, 32))
-    rounds = int(np.clip(seconds / (once * calls * 2), 3, 30))
-    return float(np.median(arena.heat([name], rounds + 1, calls)[:, 1:]))
+def _undisturbed(arena: Arena, seconds: float, least: int) -> dict[str, float]:
+    """Seconds of one call by each algorithm, in rounds in turn, the first left out. What else runs on the machine only
+    makes calls longer, so nearly the shortest counts."""
+    names = arena.names
+    once = float(arena.heat(names, 2, 3).min(axis=1).sum())
+    calls = int(np.clip(300e-6 * len(names) / once, 3, 16))
+    rounds = int(np.clip(seconds / (once * calls * 2), least, 40))
+    times = np.quantile(arena.heat(names, rounds + 1, calls)[:, 1:], 0.1, axis=1)
+    return dict(zip(names, map(float, times), strict=True))
 
 
 def _latency(comm: Communicator, machine: Machine, into: tuple[str, str], seconds: float) -> dict[str, float]:
@@ -120,9 +126,8 @@ def _latency(comm: Communicator, machine: Machine, into: tuple[str, str], second
         case = cases([verb], ["auto"], [_FLOAT], "sum", [8], comm.size)[0]
         usable = [each for each in names(verb) if not find(verb, each).obstacle(comm.size)]
         arena = Arena(comm, case, usable)
-        for name in arena.names:
+        for name, spent in _undisturbed(arena, seconds / len(_SHAPES), 12).items():
             cost = footprint(find(verb, name), comm.size)
-            spent = _fastest(arena, name, seconds / (4 * len(usable)))
             if crowd > 1:  # messages at what they cost without a crowd
                 messages = crowd * cost.messages * machine.message
                 features.append([1.0, cost.steps])
@@ -175,7 +180,7 @@ def _per_byte(
         case = cases([verb], ["auto"], [_FLOAT], "sum", [nbytes], comm.size)[0]
         arena = Arena(comm, case, [name], symmetric=symmetric)
         cost = footprint(find(verb, name), comm.size)
-        spent = _fastest(arena, name, seconds / len(_MOVES))
+        spent = _undisturbed(arena, seconds / len(_MOVES), 4)[name]
         latency = min(call + cost.steps * step, spent / 2)
         moved = float(cost.received) * case.nbytes * stretch(cost, comm.size, case.nbytes, machine)
         rates.append((spent - latency) / moved)

@@ -9,6 +9,7 @@ from itertools import groupby
 from rich.table import Table
 
 from ..cost import Machine
+from .calibration import SHARED
 from .session import Outcome, Result
 
 _BYTES = ("beta", "beta_memory", "beta_symmetric", "gamma", "gamma_integer", "gamma_half", "gamma_quarter")
@@ -38,6 +39,18 @@ def parameters(result: Result, before: Machine) -> Table:
         seen = f"{flags[0]:.0f}" + (f" to {flags[-1]:.0f}" if len(flags) > 1 else "")
         table.add_row("flag", "one way between ranks 0 and 1", f"{seen} ns", "")
     return table
+
+
+def remark(result: Result) -> str:
+    """What to think of the figures; empty if nothing stood out."""
+    flags = result.calibration.flag_ns
+    if not flags or flags[-1] < SHARED or result.ranks > result.cores:
+        return ""
+    if flags[0] < SHARED:
+        return (
+            "at times ranks 0 and 1 shared a core: something else runs here; repeat this on a quiet machine"
+        )
+    return "ranks 0 and 1 shared a core all the time: times of messages and bytes are not kept; repeat this on a quiet machine"
 
 
 def _shown(name: str, seconds: float) -> str:

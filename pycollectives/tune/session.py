@@ -74,9 +74,11 @@ class Outcome:
 
 @dataclass
 class Result:
-    """All that a session has learnt on this many ranks. `wrong`: elements by (collective, algorithm, bytes)."""
+    """All that a session has learnt on `ranks` ranks that share `cores` cores. `wrong`: elements by (collective, algorithm,
+    bytes)."""
 
     ranks: int
+    cores: int
     calibration: Calibration
     outcomes: list[Outcome] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
@@ -92,7 +94,7 @@ def run(
     calibration = calibrate(comm, distance, plan.pace.seconds)
     machine = comm.settings.tuning.machine.measured(calibration.parameters)
     known = Tuning(machine, comm.settings.tuning.table)
-    result = Result(comm.size, calibration)
+    result = Result(comm.size, machine.cores, calibration)
     made = comm.broadcast_object(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
     for each in plan.cases(comm.size):
         outcomes = []
