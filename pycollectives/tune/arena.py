@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import Array
-from ..bench.case_arrays import ROOT, CaseArrays
-from ..bench.cases import Case, Options
+from ..bench.arrays import ROOT, CaseArrays
+from ..bench.cases import Case
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ class Arena:
         self, comm: Communicator, case: Case, names: Sequence[str], *, symmetric: bool = False
     ) -> None:
         self.comm = comm
-        self._arrays = CaseArrays(comm, case, Options(symmetric=symmetric))
+
+        def make(count: int, dtype: np.dtype[Any]) -> Array:
+            return comm.empty((count,), dtype) if symmetric else np.empty(count, dtype)
+
+        self._arrays = CaseArrays(case, comm.rank, comm.size, make, everywhere=symmetric)
         self._line_up = comm.plan("barrier")
         self._calls: dict[str, Callable[[], Any]] = {}
         x, out = self._arrays.x, self._arrays.out
@@ -50,7 +54,7 @@ class Arena:
         self._arrays.refill()
         self._arrays.spoil()
         self._calls[name]()
-        return self._arrays.wrong()
+        return int(self.comm.all_reduce(np.array([self._arrays.wrong()]))[0])
 
     def heat(self, names: Sequence[str], rounds: int, calls: int) -> Array:
         """Collective: seconds of one call of the slowest rank, of shape (names, rounds), the same on every rank.
