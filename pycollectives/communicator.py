@@ -16,6 +16,7 @@ from . import _core, settings
 from .arrays import Array
 from .bootstrap.rendezvous import Rendezvous
 from .calls import Calls
+from .device import Device, Options
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
 from .group import Grouping, outside
 from .inspection import Inspection
@@ -57,6 +58,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         name: str = "world",
         ranks: Sequence[int] | None = None,
         regions: Regions | None = None,
+        device: Options | None = None,
     ) -> None:
         self.timeout = 600.0
         self._core: Any = None
@@ -87,6 +89,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
+        self._device = None if device is None else Device(self, device)
         _alive.add(self)
 
     # -- the group ---------------------------------------------------------------------------------------------
@@ -139,7 +142,11 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         members.sort(key=lambda r: (everyone[r, 2], r))
         ranks = [self.world_ranks[r] for r in members]
         return Communicator(
-            self._rendezvous, f"{self.name}/{self._splits}.{int(color)}", ranks, self._regions
+            self._rendezvous,
+            f"{self.name}/{self._splits}.{int(color)}",
+            ranks,
+            self._regions,
+            None if self._device is None else self._device.options,
         )
 
     def close(self) -> None:
@@ -148,6 +155,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._shut()
         if core is None or self._pid != os.getpid():
             return
+        if self._device is not None:
+            self._device.close()
         self._messages.close()
         core.close()
         forget_finished()
@@ -158,6 +167,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     def abort(self) -> None:
         """From any thread: every rank's pending and later calls on this communicator raise AbortedError."""
         if self._core is not None and self._pid == os.getpid():
+            if self._device is not None:
+                self._device.abort()
             self._core.abort()
 
     def __enter__(self) -> Communicator:

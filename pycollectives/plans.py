@@ -11,6 +11,7 @@ import numpy as np
 
 from .arrays import as_input
 from .caller import UNEVEN
+from .device import DeviceCall
 from .dtypes import element_of
 from .errors import InvalidArgumentError
 from .group import outside
@@ -72,7 +73,7 @@ class Plans(Objects, ObjectMessages, Neighbors):
             return self._plan_exchange(**given.arguments)
         return self._plan_arrays(verb, given.arguments)
 
-    def _plan_arrays(self, verb: str, options: dict[str, Any]) -> PersistentCall:
+    def _plan_arrays(self, verb: str, options: dict[str, Any]) -> PersistentCall | DeviceCall:
         core, limit = self._native(), self._limit(options["timeout"])
         counts = options.get("counts")
         if verb == "all_to_allv":
@@ -87,6 +88,8 @@ class Plans(Objects, ObjectMessages, Neighbors):
             options["algorithm"],
             options.get("deterministic", False),
         )
+        if self._device is not None:
+            return self._device.plan(arguments)
         kind = arguments.kind
         return persistent(
             core,

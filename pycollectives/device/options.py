@@ -1,0 +1,44 @@
+"""Settings of a device communicator: the same on all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROTOCOLS = ("ll", "ll128", "simple")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a rank's device memory is divided, and how calls are cut. Of two emulated runs with one seed each step is the same.
+
+    `protocol`: of every message, or "" to choose by the size of the call. `slot_bytes`: of a message by LL, LL128, Simple.
+    `blocks`: of one call at most; `depth`: messages in flight per peer and block. `least_slice`: bytes below which data are not
+    cut further. `any_kernel`: by the kernel that decides on type and operator at run time, also where there is one of its own.
+    """
+
+    emulated: bool = False
+    protocol: str = ""
+    blocks: int = 32
+    depth: int = 4
+    slot_bytes: tuple[int, int, int] = (16 * 1024, 64 * 1024, 128 * 1024)
+    number_bits: int = 16
+    threads: int = 512
+    least_slice: int = 16 * 1024
+    any_kernel: bool = False
+
+
+def emulated(
+    protocol: str = "", *, blocks: int = 4, depth: int = 2, threads: int = 32, any_kernel: bool = False
+) -> Options:
+    """A small device: few threads and small slots, so that little data pass through every part of a protocol many times."""
+    return Options(
+        emulated=True,
+        protocol=protocol,
+        blocks=blocks,
+        depth=depth,
+        slot_bytes=(4096, 32768, 4096),
+        number_bits=4,
+        threads=threads,
+        least_slice=128,
+        any_kernel=any_kernel,
+    )

@@ -1,0 +1,22 @@
+"""The kernels' tests need the emulated device, and share the descriptions of calls with the tests of the communicator."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "communicator"), str(Path(__file__).parents[1])]
+
+BUILT = importlib.util.find_spec("pycollectives._cuda_emulated") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if not BUILT and here in item.path.parents:
+            item.add_marker(
+                pytest.mark.skip("optional: the emulated device was not built (PYCOLLECTIVES_EMULATOR=1)")
+            )
