@@ -27,6 +27,13 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="
 
 Ranks = Annotated[str, typer.Option("--ranks", "-n", help="Numbers of ranks: `2,4,8`.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Each column is measured once in each.")]
+Again = Annotated[
+    int, typer.Option("--again", help="So many rounds at most are repeated when other programs disturb.")
+]
+Patience = Annotated[
+    float,
+    typer.Option("--patience", metavar="SECONDS", help="Wait so long for other programs before a round."),
+]
 Batch = Annotated[
     float, typer.Option("--batch", metavar="SECONDS", help="Timed calls per column, mode and round.")
 ]
@@ -70,6 +77,8 @@ def run(
     peers: Annotated[str, typer.Option("--peers", help=f"`all`: {', '.join(catalogue.PEERS)}.")] = "all",
     modes: Modes = "warm,fresh",
     rounds: Rounds = 9,
+    again: Again = 9,
+    patience: Patience = 2.0,
     batch: Batch = 0.02,
     in_place: Annotated[bool, typer.Option("--in-place", help="All-reduce overwrites its input.")] = False,
     stop_after: StopAfter = float("inf"),
@@ -87,6 +96,8 @@ def run(
         sizes=parse_sizes(sizes),
         modes=_list(modes),
         rounds=rounds,
+        again=again,
+        patience=patience,
         batch=batch,
         in_place=in_place,
         environments=environments,
@@ -101,6 +112,8 @@ def algorithms(
     only: Annotated[str, typer.Option("--only", help="`ring,torus`; an algorithm's name.")] = "",
     modes: Modes = "warm",
     rounds: Rounds = 9,
+    again: Again = 9,
+    patience: Patience = 2.0,
     batch: Batch = 0.02,
     stop_after: StopAfter = float("inf"),
     json: Json = None,
@@ -121,6 +134,8 @@ def algorithms(
             sizes=contest.sizes,
             modes=_list(modes),
             rounds=rounds,
+            again=again,
+            patience=patience,
             batch=batch,
             algorithm=contest.algorithm,
             environments=environments,

@@ -33,7 +33,7 @@ class Job:
         self._folder = tempfile.TemporaryDirectory(prefix="peers-")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._connections: list[Connection] = []
-        self._pids: list[int] = []
+        self.pids: list[int] = []
         self._processes: list[subprocess.Popen[str]] = []
         self._environments = environments
         self._door = socket.socket(socket.AF_UNIX)
@@ -80,7 +80,7 @@ class Job:
                     raise JobError(f"a rank sees {size} ranks instead of {self.ranks}{self._said()}")
                 found[rank] = connection, pid
         self._connections = [found[rank][0] for rank in range(self.ranks)]
-        self._pids = [found[rank][1] for rank in range(self.ranks)]
+        self.pids = [found[rank][1] for rank in range(self.ranks)]
 
     def ask(self, limit: float, method: str, *arguments: Any) -> list[Any]:
         """Every rank's answer. Raises JobError when one fails or is not done within `limit` seconds,
@@ -122,7 +122,7 @@ class Job:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
         if any(process.poll() is None for process in self._processes):
-            for pid in self._pids:  # they may be in sessions of their own
+            for pid in self.pids:  # they may be in sessions of their own
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for connection in self._connections:

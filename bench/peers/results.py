@@ -28,8 +28,25 @@ class Measured:
     algorithm: str = ""  # "": each library's own choice
     times: dict[str, dict[str, Rounds]] = field(default_factory=dict)  # mode -> column -> rounds
     flag_ns: Rounds = field(default_factory=list)
+    others: list[float] = field(
+        default_factory=list
+    )  # processors that other programs used, one figure per round
     lines: dict[str, str] = field(default_factory=dict)  # column -> the call
     left_out: dict[str, str] = field(default_factory=dict)  # column -> why
+
+    def remove_round(self, index: int) -> None:
+        """Forget one."""
+        del self.flag_ns[index], self.others[index]
+        for columns in self.times.values():
+            for rounds in columns.values():
+                del rounds[index]
+
+    def keep_calm_rounds(self, limit: float, enough: int) -> None:
+        """Forget the rounds in which other programs used more than `limit` of a core, if `enough` others are there."""
+        calm = [others <= limit for others in self.others]
+        if sum(calm) >= enough:
+            for index in reversed([i for i, each in enumerate(calm) if not each]):
+                self.remove_round(index)
 
     def median(self, mode: str, column: str) -> float | None:
         """Microseconds."""
@@ -117,7 +134,8 @@ class Results:
             for columns in case["times"].values():
                 for column, rounds in columns.items():
                     columns[column] = [_short(t) for t in rounds]
-            case["flag_ns"] = [_short(t) for t in case["flag_ns"]]
+            for name in ("flag_ns", "others"):
+                case[name] = [_short(t) for t in case[name]]
         text = json.dumps(document, indent=1)
         path.write_text(text + "\n")
 

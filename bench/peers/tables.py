@@ -12,6 +12,11 @@ from .catalogue import MEMCPY, OURS
 from .goals import Verdict
 from .results import Measured, Results, geometric_mean, size
 
+_CAPTION = (
+    "µs per call, median over the rounds; ratio: over the fastest peer (bold), median over the rounds and quartiles; "
+    "cores: rounds, and the most of a core that other programs used in one"
+)
+
 
 def tables(results: Results) -> list[Table]:
     """One per number of ranks, collective, dtype, algorithm and mode."""
@@ -37,7 +42,7 @@ def _table(title: str, cases: list[Measured], mode: str) -> Table:
     peers = list(dict.fromkeys(peer for case in cases for peer in case.peers(mode)))
     ours = [c for c in OURS.columns if any(case.median(mode, c) is not None for case in cases)]
     table = Table(title=title, title_justify="left", caption_justify="left")
-    table.caption = "µs per call, median over the rounds; ratio: over the fastest peer (bold), median over the rounds and quartiles"
+    table.caption = _CAPTION
     table.add_column("bytes", justify="right")
     for column in (*ours, MEMCPY, *peers):
         table.add_column(column, justify="right")
@@ -65,9 +70,10 @@ def _table(title: str, cases: list[Measured], mode: str) -> Table:
 
 
 def cores(case: Measured) -> str:
-    """`near 7, far 2`: rounds."""
+    """`near 7, far 2`: rounds; `+8 %`: of a core, the most that other programs used in a round."""
     names = Counter(distance_name(ns) for ns in case.flag_ns)
-    return ", ".join(f"{name} {n}" for name, n in names.most_common())
+    text = ", ".join(f"{name} {n}" for name, n in names.most_common())
+    return f"{text}; +{max(case.others):.0%}" if case.others else text
 
 
 def _time(us: float | None) -> str:

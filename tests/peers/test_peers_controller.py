@@ -33,14 +33,16 @@ def measure(peers: list[Peer], **options: Any) -> Results:
 
     def ready(job: Job, deadline: float) -> None:
         original(job, deadline)
-        pids.extend(job._pids)
+        pids.extend(job.pids)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "ready", ready)
         usual: dict[str, Any] = {
             "ranks": (2,),
-            "sizes": (8, 4096),
-            "rounds": 3,
+            "sizes": (64,),
+            "rounds": 2,
+            "again": 0,
+            "patience": 0.0,
             "batch": 0.001,
             "limit": 20.0,
         }
@@ -97,6 +99,15 @@ def test_what_does_not_fit_is_made_anew_for_each_visit(monkeypatch: pytest.Monke
     assert {column: len(rounds) for column, rounds in case.times["warm"].items()} == dict.fromkeys(
         ("array", "empty", "plan", "memcpy", "mpich"), 2
     )
+
+
+def test_disturbed_rounds_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter([0.0, 5.0, 0.0, 0.0, 7.0, 0.0] + [0.0] * 9)
+    monkeypatch.setattr("bench.peers.controller.Others.used", lambda self: next(used))
+    [case] = measure([OURS], rounds=4, again=3, modes=("warm",)).cases
+    assert case.others == [0.0] * 4
+    assert all(len(rounds) == 4 for rounds in case.times["warm"].values())
+    assert len(list(used)) == 9  # as many rounds as were needed
 
 
 @pytest.mark.parametrize(

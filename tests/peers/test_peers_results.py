@@ -68,6 +68,16 @@ def test_the_fastest_peer_is_no_column_of_ours() -> None:
     assert one.ratio("fresh", "array") is None
 
 
+def test_disturbed_rounds_do_not_count_if_enough_are_calm() -> None:
+    one = case(8, 1.0, 2.0)
+    one.times["warm"]["array"] = [1.0, 9.0, 1.5]
+    one.others = [0.0, 0.9, 0.02]
+    one.keep_calm_rounds(0.1, 3)
+    assert one.others == [0.0, 0.9, 0.02]
+    one.keep_calm_rounds(0.1, 2)
+    assert (one.others, one.flag_ns, one.times["warm"]["array"]) == ([0.0, 0.02], [50.0, None], [1.0, 1.5])
+
+
 def verdicts(*cases: Measured) -> dict[str, Verdict]:
     return {each.goal.split(": ")[-1]: each for each in judge(Results(list(cases)))}
 

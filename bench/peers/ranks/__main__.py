@@ -28,7 +28,7 @@ from pycollectives.schedule import COLLECTIVES
 from .library import Library, UnsupportedCaseError
 from .timing import Timed
 
-_BUSY = 0.004  # seconds
+_BUSY = 0.010  # seconds: a few ticks of the kernel's clock
 
 
 class Bound(NamedTuple):
@@ -89,14 +89,16 @@ class Rank:
 
     def warm(self, column: str, warm_up: int, laps: int, calls: int) -> tuple[list[int], list[int]]:
         """Stamps of laps of calls."""
-        _compute()
+        if warm_up:
+            _compute()
         self.library.barrier()
         return self.bound[column].timed.warm(self.library.barrier, warm_up, laps, calls)
 
     def fresh(self, column: str, warm_up: int, calls: int) -> tuple[list[int], list[int]]:
         """Stamps of single calls."""
         bound = self.bound[column]
-        _compute()
+        if warm_up:
+            _compute()
         self.library.barrier()
         found = bound.timed.fresh(self.library.barrier, bound.refill, warm_up, calls)
         bound.clear()
