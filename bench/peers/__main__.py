@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -207,9 +208,20 @@ def _finish(screen: Console, results: Results, failures: list[dict[str, object]]
     results.failures[:0] = failures
     results.machine = machine()
     results.commands = [sys.argv[1:]]
+    if revision := _revision():
+        results.versions["revision"] = revision
     if json is not None:
         results.write(json)
     _show(screen, results)
+
+
+def _revision() -> str:
+    """Of this repository; empty outside one."""
+    command = ["git", "-C", str(catalogue.ROOT), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _show(screen: Console, results: Results) -> None:
