@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -208,6 +209,9 @@ def _finish(screen: Console, results: Results, failures: list[dict[str, object]]
     results.failures[:0] = failures
     results.machine = machine()
     results.commands = [sys.argv[1:]]
+    results.settings = {
+        name: value for name, value in os.environ.items() if name.startswith("PYCOLLECTIVES_")
+    }
     if revision := _revision():
         results.versions["revision"] = revision
     if json is not None:

@@ -12,7 +12,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv-peers"
 _FOREIGN = (
-    "PYCOLLECTIVES_",
     "PMI",
     "OMPI_",
     "I_MPI_",

@@ -125,6 +125,7 @@ class Results:
     failures: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)  # PYCOLLECTIVES_* of the environment
     commands: list[list[str]] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
@@ -152,6 +153,7 @@ class Results:
                 cases[key] = case
             whole.failures += document["failures"]
             whole.versions |= document["versions"]
+            whole.settings |= document["settings"]
             whole.machine = document["machine"]
             whole.commands += document["commands"]
         whole.cases = list(cases.values())
