@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace pc {
@@ -64,6 +65,11 @@ struct Channel {
   uint32_t connection, nconnections;
 };
 
+// The tables of a plan as they come from Python or from a file: rows of 32-bit numbers, one after the other.
+struct PlanTables {
+  std::span<const int32_t> instructions, operands, refs, connections, peers, channels, scratch_like;
+};
+
 struct Plan {
   int size = 0, rank = 0;
   uint32_t nchunks = 0, nscratch = 0;
@@ -79,7 +85,10 @@ struct Plan {
   std::vector<Channel> channels;
   std::vector<uint32_t> scratch_like;  // the data chunk that each scratch chunk has the size of
 
-  // Throws Error(schedule) unless every index is in range.
+  // Fills in the tables; the numbers above have been set. Throws Error(schedule) unless every index is in range.
+  void decode(const PlanTables& tables);
+
+ private:
   void validate() const;
 };
 
