@@ -8,7 +8,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # As in pyproject.toml's [build-system]; pip compares the two.
 BUILD_REQUIRES := "setuptools>=77" "pybind11>=3" "numpy>=2"
 INSTALL := $(PIP) --no-build-isolation --check-build-dependencies --editable
-CPP_FILES := find csrc -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh'
+CPP_FILES := find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh'
 # Ends a run that hangs outside any test; ABRT prints the stack of every thread.
 PYTEST = timeout --foreground --signal=ABRT --kill-after=10 $(1) $(PY) -m pytest
 CORE := -m "not slow and not cluster and not torch and not cuda"
