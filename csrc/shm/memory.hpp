@@ -35,7 +35,7 @@ class Mapping {
       0;  // that mapped it: it is not there in a forked child, where something else may be at its place
 };
 
-// Bytes that this process may still allocate: free memory and the cgroup's limit.
+// Bytes that this process may still allocate: free memory, the limits of its control groups, its address space.
 size_t available_memory();
 
 }  // namespace pc

@@ -178,7 +178,7 @@ def test_memory_and_files_over_ten_thousand_kinds_of_calls(fresh: Any) -> None:
 
 def split_and_close(comm: Any) -> tuple[int, int, int]:
     before = own_use()
-    for i in range(130):
+    for i in range(230):
         if i == 30:
             before = own_use()
         sub = comm.split(i % 3, -comm.rank)
@@ -191,6 +191,6 @@ def split_and_close(comm: Any) -> tuple[int, int, int]:
     return tuple(b - a for a, b in zip(before, own_use(), strict=True))  # type: ignore[return-value]
 
 
-def test_memory_and_files_over_a_hundred_communicators(fresh: Any) -> None:
+def test_memory_and_files_over_200_communicators(fresh: Any) -> None:
     for kib, files, threads in fresh(3).run(split_and_close):
         assert kib < 5000 and files <= 0 and threads <= 0, (kib, files, threads)
