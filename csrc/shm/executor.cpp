@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/chaos.hpp"
+
 namespace pc {
 
 Executor::Executor(Group& group, Patience patience)
@@ -62,6 +64,7 @@ void Executor::begin(const Call& call) {
   record.deterministic = prepared_->deterministic;
   record.state.store(CallState::running, std::memory_order_relaxed);
   record.fingerprint.store(fingerprint_, std::memory_order_relaxed);
+  chaos();
   record.sequence.store(call.sequence, std::memory_order_release);
 }
 
@@ -104,7 +107,8 @@ void Executor::run(const Call& call) {
     }
     work(waiter);
     if (any_pointed_) drain(waiter, true);
-    if (group_.poisoned()) [[unlikely]]  // what was read last may have been changing
+    std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
+    if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
     record.ended = ticks();
     record.state.store(CallState::done, std::memory_order_release);
@@ -172,6 +176,7 @@ bool Executor::advance(Lane& lane) {
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
   if ((in.flags & Instruction::first_output) && !agreed()) return false;
+  chaos();
   compute(lane, in);
   if (call_->trace) [[unlikely]]
     record_trace(lane, in);
@@ -221,6 +226,7 @@ void Executor::finish(Lane& lane) {
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
+    chaos();
     group_.ack(rank_, peer, lane.id)
         .store(++received_[static_cast<size_t>(peer)][lane.id], std::memory_order_release);
     ring(group_.control(peer));

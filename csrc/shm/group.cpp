@@ -81,6 +81,8 @@ void Group::poison(ErrorKind kind, int culprit) {
     control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
     peer == rank_ ? ring(control(peer)) : wake(control(peer));  // other threads of this rank may sleep too
   }
+  // What the caller does to its arrays now must not be seen before the poison (tests/model/poison.cpp).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
