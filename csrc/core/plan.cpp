@@ -42,6 +42,7 @@ void Plan::decode(const PlanTables& tables) {
 
 void Plan::validate() const {
   require(size > 0 && rank >= 0 && rank < size, "rank");
+  require(nchunks <= kMostChunks, "too many chunks");
   require(nchunks > 0 && max_message > 0 && max_connections > 0 && steps > 0, "counts");
   require(scratch_like.size() == nscratch, "scratch");
   for (uint32_t like : scratch_like) require(like < nchunks, "scratch size");

@@ -31,7 +31,7 @@ const Available& available() {
   static const Available all = [] {
     Available found;
     found.add("baseline", baseline::kernels(), baseline::kernels());
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PC_BASELINE_ONLY)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma")) {
       found.add("avx2", avx2::kernels(), avx2::kernels());
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

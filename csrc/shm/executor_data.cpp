@@ -1,6 +1,8 @@
 // The data's part of an instruction: from the operands, through the kernel, into the store and the message.
 #include <cstring>
+#include <string>
 
+#include "core/chaos.hpp"
 #include "shm/executor.hpp"
 
 namespace pc {
@@ -104,7 +106,19 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
     const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-    source_at_[k] = payload(peer, group_.header(peer, rank_, lane.id, number));
+    const Header& header = group_.header(peer, rank_, lane.id, number);
+    source_at_[k] = payload(peer, header);
+#ifdef PC_CHECKED  // by the native tests: do both ends see the same message?
+    size_t expected = 0;
+    const size_t element = operands[k].wide ? prepared_->wide_element : prepared_->element;
+    for (uint32_t j = 0; j < in.nrefs; ++j)
+      expected += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
+    if (header.bytes != static_cast<uint32_t>(expected))
+      throw Error(ErrorKind::transport,
+                  "a message of " + std::to_string(header.bytes) + " bytes came, " +
+                      std::to_string(expected) + " were expected",
+                  peer);
+#endif
   }
   for (uint32_t j = 0; j < in.nrefs; ++j) {
     const Piece piece = part_of(plan.refs[in.shape + j], part);
@@ -157,7 +171,9 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     header.bytes = static_cast<uint32_t>(message.bytes);
     header.carrier = static_cast<uint32_t>(message.carrier) | message.region << 2;
     if (message.carrier == Carrier::inlined) std::memcpy(header.payload, inlined_, kInline);
-    header.flag.store(number, std::memory_order_release);
+    chaos();
+    header.flag.store(number, kPublish);
+    chaos();
     ring(group_.control(peer));
     if (message.carrier == Carrier::slot) {
       slot_reader_[reader_index(lane, connection, k, turn)] = number;

@@ -29,6 +29,13 @@ inline constexpr size_t kInline = 32;  // payload bytes inside the header
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
+// The order of the stores that publish a message.
+#ifdef PC_SEED_RACE  // by the native tests only: their tools must see what is wrong then
+inline constexpr std::memory_order kPublish = std::memory_order_relaxed;
+#else
+inline constexpr std::memory_order kPublish = std::memory_order_release;
+#endif
+
 enum class Carrier : uint32_t {
   inlined,
   slot,

@@ -23,6 +23,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/chaos.hpp"
+
 namespace pc {
 
 class Outlet {  // the sender's end
@@ -42,7 +44,10 @@ class Outlet {  // the sender's end
     if (bytes > first) std::memcpy(ring_, static_cast<const std::byte*>(from) + first, bytes - first);
     position_ += bytes;
   }
-  void publish() { sent_.store(position_, std::memory_order_release); }
+  void publish() {
+    chaos();
+    sent_.store(position_, std::memory_order_release);
+  }
 
  private:
   std::byte* ring_;
@@ -70,7 +75,10 @@ class Inlet {  // the receiver's end
     if (bytes > first) std::memcpy(static_cast<std::byte*>(to) + first, ring_, bytes - first);
   }
   void skip(size_t bytes) { position_ += bytes; }  // the sender may not overwrite it before release()
-  void release() { taken_.store(position_, std::memory_order_release); }
+  void release() {
+    chaos();
+    taken_.store(position_, std::memory_order_release);
+  }
 
  private:
   const std::byte* ring_;

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/chaos.hpp"
 #include "shm/layout.hpp"
 
 namespace pc {
@@ -68,6 +69,7 @@ class Waiter {
   bool armed() const { return armed_; }
 
   bool pause() {
+    chaos();
     const uint32_t turn = turns_++;
     if (turn < patience_.spins) {
       cpu_relax();
