@@ -119,12 +119,14 @@ class Caller(_core.Endpoint):
         root: Any,
         counts: Any,
         out: Any,
-        algorithm: str | None,
-        deterministic: bool,
+        algorithm: Any,
+        deterministic: Any,
     ) -> Arguments:
         """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
         uneven = verb in UNEVEN
         contract, operator, place, named = self._options(verb, op, root, algorithm)
+        if not isinstance(deterministic, (bool, np.bool_)):
+            raise InvalidArgumentError(f"deterministic is {deterministic!r}; it must be True or False")
         return resolve(
             self,
             contract,
@@ -134,7 +136,7 @@ class Caller(_core.Endpoint):
             counts if uneven else None,
             out,
             named,
-            deterministic,
+            bool(deterministic),
             uneven=uneven,
         )
 
@@ -170,9 +172,17 @@ class Caller(_core.Endpoint):
                 self._remember(method.__wrapped__, dtype, count, shown, place, prepared)
 
     @staticmethod
-    def _verb(verb: str) -> str:
-        if verb not in COLLECTIVES:
-            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, [*COLLECTIVES, *UNEVEN])}")
+    def _spelt(verb: Any) -> str:
+        if not isinstance(verb, str):
+            raise InvalidArgumentError(f"the verb is {verb!r}; it must be a name")
+        return verb
+
+    @staticmethod
+    def _verb(verb: Any) -> str:
+        if not isinstance(verb, str) or verb not in COLLECTIVES:
+            raise InvalidArgumentError(
+                f"unknown collective {verb!r}{suggest(str(verb), [*COLLECTIVES, *UNEVEN])}"
+            )
         return verb
 
     def _limit(self, timeout: Any) -> float:
@@ -196,8 +206,10 @@ class Caller(_core.Endpoint):
             )
         return int(index)
 
-    def _named(self, verb: str, algorithm: str | None) -> tuple[str | None, str]:
+    def _named(self, verb: str, algorithm: Any) -> tuple[str | None, str]:
         if algorithm is not None:
+            if not isinstance(algorithm, str):
+                raise InvalidArgumentError(f"algorithm is {algorithm!r}; it must be a name")
             return algorithm, "asked for by algorithm="
         if (name := dispatch.forced(verb)) is not None:
             return name, "asked for by pc.use"

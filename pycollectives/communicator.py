@@ -21,7 +21,7 @@ from .errors import AbortedError, BootstrapError, InvalidArgumentError
 from .group import Grouping, outside
 from .inspection import Inspection
 from .plans import Plans
-from .regions import Regions
+from .regions import Regions, alone, shared_shape
 from .schedule.registry import on_change
 from .uneven import Uneven
 from .verbs import Verbs
@@ -187,15 +187,10 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
         self._native()
-        kind = np.dtype(dtype)
         outside(self, "empty")
-        if kind.hasobject:
-            raise InvalidArgumentError(f"dtype {kind} cannot be shared between processes")
-        dims = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
-        if any(n < 0 for n in dims):
-            raise InvalidArgumentError(f"shape {dims} has a negative length")
+        dims, kind = shared_shape(shape, dtype)
         if self.size == 1:
-            return np.empty(dims, kind)
+            return alone(dims, kind)
         self._arrays += 1
         return self._regions.empty(self, f"array/{self._arrays}", dims, kind)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from . import dispatch, ops
 from .caller import Caller
 from .cost import Description, describe
+from .errors import InvalidArgumentError
 from .schedule import COLLECTIVES, find, names
 
 
@@ -22,7 +25,7 @@ class Inspection(Caller):
         self,
         verb: str,
         *,
-        nbytes: int,
+        nbytes: Any,
         algorithm: str | None = None,
         root: int = 0,
         deterministic: bool = False,
@@ -32,11 +35,13 @@ class Inspection(Caller):
         `nbytes`: of the whole vector (all_gather: of the result).
         """
         self._verb(verb)
+        if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
+            raise InvalidArgumentError(f"nbytes is {nbytes!r}; it must be a whole number, not negative")
         named, reason = self._named(verb, algorithm)
         operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
         query = dispatch.Query(
             verb,
-            nbytes,
+            int(nbytes),
             self.size,
             self._root(root),
             dispatch.needs(verb, operator, deterministic),
@@ -46,5 +51,6 @@ class Inspection(Caller):
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:
         """The flight recorder: the last calls of a rank (default: this one), oldest first."""
-        records: list[dict[str, Any]] = self._native().records(self.rank if rank is None else rank)
+        place = self.rank if rank is None else self._root(rank)
+        records: list[dict[str, Any]] = self._native().records(place)
         return records

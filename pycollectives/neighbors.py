@@ -200,11 +200,17 @@ class Neighbors(Caller):
             raise InvalidArgumentError(
                 f"dims {lengths} do not make a grid of {self.size} ranks; these do: {listed}"
             )
-        wraps = (
-            (bool(periodic),) * len(lengths)
-            if isinstance(periodic, (bool, np.bool_))
-            else tuple(map(bool, periodic))
-        )
+        try:
+            each: list[Any] = (
+                [periodic] * len(lengths) if isinstance(periodic, (bool, np.bool_)) else list(periodic)
+            )
+        except TypeError:
+            each = [periodic]
+        if not all(isinstance(wrap, (bool, np.bool_, int, np.integer)) for wrap in each):
+            raise InvalidArgumentError(
+                f"periodic is {periodic!r}; it must be True, False, or one of them per axis"
+            )
+        wraps = tuple(map(bool, each))
         if len(wraps) != len(lengths):
             raise InvalidArgumentError(f"periodic has {len(wraps)} entries, dims {len(lengths)}")
         return lengths, wraps

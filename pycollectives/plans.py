@@ -58,7 +58,7 @@ class Plans(Objects, ObjectMessages, Neighbors):
         """
         self._native()
         outside(self, "plan")
-        if verb not in VERBS:
+        if self._spelt(verb) not in VERBS:
             raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(str(verb), VERBS)}")
         try:
             given = _signature(type(self), verb).bind(*args, **options)

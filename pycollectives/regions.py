@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import threading
 import weakref
@@ -14,10 +15,44 @@ import numpy as np
 
 from . import _core
 from .arrays import Array
-from .errors import TransportError
+from .errors import InvalidArgumentError, TransportError
 
 if TYPE_CHECKING:
     from .communicator import Communicator
+
+
+MOST_BYTES, MOST_AXES = 1 << 62, 64
+
+
+def shared_shape(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The checked shape and dtype of an array in symmetric memory. Raises InvalidArgumentError, TransportError."""
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"dtype is {dtype!r}: {error}") from None
+    if kind.hasobject or kind.itemsize == 0:
+        raise InvalidArgumentError(f"dtype {kind} cannot be shared between processes")
+    try:
+        dims = tuple(map(operator.index, shape)) if np.iterable(shape) else (operator.index(shape),)
+    except TypeError:
+        raise InvalidArgumentError(f"shape is {shape!r}; it must be whole numbers") from None
+    if any(n < 0 for n in dims):
+        raise InvalidArgumentError(f"shape {dims} has a negative length")
+    if len(dims) > MOST_AXES:
+        raise InvalidArgumentError(f"shape {dims} has more than {MOST_AXES} axes")
+    nbytes = math.prod(max(n, 1) for n in dims) * kind.itemsize
+    if nbytes >= MOST_BYTES:
+        free = _core.available_memory()
+        raise TransportError(f"no memory for an array: needs {nbytes} bytes, {free} are available")
+    return dims, kind
+
+
+def alone(dims: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    """The array of a rank that shares with nobody. Raises TransportError."""
+    nbytes, free = math.prod(dims) * kind.itemsize, _core.available_memory()
+    if nbytes > free:
+        raise TransportError(f"no memory for an array: needs {nbytes} bytes, {free} are available")
+    return np.empty(dims, kind)
 
 
 @dataclass

@@ -25,7 +25,8 @@ struct Extents {
   uint64_t in = 0, out = 0;  // elements that this rank's input and output must have
 };
 
-inline constexpr uint64_t kMostElements = uint64_t{1} << 43;  // of 16 bytes: what an address space has room for
+inline constexpr uint64_t kMostElements = uint64_t{1}
+                                          << 43;  // of 16 bytes: what an address space has room for
 
 inline void require_plan(bool ok, const char* what) {
   if (!ok) throw Error(ErrorKind::schedule, std::string("damaged plan: ") + what);
@@ -83,7 +84,8 @@ inline Extents lay_out(const Plan& plan, const Extent& extent, uint32_t grain, C
   const auto within = [&](std::pair<uint32_t, uint32_t> held) {
     return held.first <= plan.nchunks && held.second <= plan.nchunks - held.first;
   };
-  require_plan(within(extent.held_in) && within(extent.held_out), "input or output hold chunks that do not exist");
+  require_plan(within(extent.held_in) && within(extent.held_out),
+               "input or output hold chunks that do not exist");
   const auto shifted = [](std::vector<Piece> pieces, std::pair<uint32_t, uint32_t> held) {
     const uint64_t by = held.second ? pieces[held.first].offset : 0;
     for (Piece& piece : pieces) piece.offset -= by;  // chunks before the first one held are never addressed

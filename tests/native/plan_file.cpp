@@ -95,11 +95,8 @@ std::shared_ptr<Prepared> Part::prepare() const {
   call.record_op = static_cast<uint8_t>(kind.at(11));
   call.root = static_cast<int32_t>(kind.at(12));
   call.deterministic = kind.at(13) != 0;
-  call.blocks = blocks;
-  call.sent = sent;
-  call.taken = taken;
-  call.held_in = {small(held.at(0)), small(held.at(1))};
-  call.held_out = {small(held.at(2)), small(held.at(3))};
+  call.extent = {
+      blocks, sent, taken, {small(held.at(0)), small(held.at(1))}, {small(held.at(2)), small(held.at(3))}};
   return pc::prepare(std::move(made), call);
 }
 
