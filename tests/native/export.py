@@ -25,10 +25,11 @@ import reference
 import pycollectives as pc
 from pycollectives import _core, calls, ops
 from pycollectives.cost import Machine
+from pycollectives.dispatch import Table, Tuning
 from pycollectives.schedule import COLLECTIVES, find
 from pycollectives.settings import Settings
 
-SETTINGS = Settings(pool_bytes=1 << 17, segment_bytes=4096, machine=Machine(cores=2))
+SETTINGS = Settings(pool_bytes=1 << 17, segment_bytes=4096, tuning=Tuning(Machine(cores=2), Table(), ""))
 TABLES = ("instructions", "operands", "refs", "connections", "peers", "channels", "scratch_like")
 PLAN = ("size", "rank", "nchunks", "max_message", "max_connections", "steps", "waits_for_all")
 KIND = (

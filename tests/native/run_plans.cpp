@@ -34,10 +34,17 @@ void one_call(Communicator& end, const Part& part, const std::shared_ptr<Prepare
     std::copy(own_in.begin(), own_in.end(), in);
     std::copy(own_out.begin(), own_out.end(), out);
   }
-  if (submit)
-    end.wait(end.submit(prepared, in, out, 60 * kSecond, 0, 0), 60 * kSecond, false);
-  else
+  if (submit) {
+    const auto job = std::make_shared<Job>();
+    job->prepared = prepared;
+    job->in = in;
+    job->out = out;
+    job->timeout_ns = 60 * kSecond;
+    end.submit(job);
+    end.wait(job, 60 * kSecond, false);
+  } else {
     end.run(Call{prepared.get(), in, out, 0, 60 * kSecond});
+  }
   if (!part.wanted.empty())
     require(std::equal(part.wanted.begin(), part.wanted.end(), out, out + prepared->out_bytes),
             "rank " + std::to_string(rank) + " has a wrong result of " + one.name);
