@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from .schedule import Collective
 
 if TYPE_CHECKING:
     from .caller import Caller
+
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class _Form:
             return self._all_to_allv(counts, row, width)
         if self.verb == "scatter":
             counts = self._from_root(counts)
-        elif counts is None:
+        elif counts is None and self.contract.input == "block":
             counts = self._exchange([x.shape[0]]).ravel().tolist()
         rows = self._checked(counts, "counts")
         blocks = tuple(n * width for n in rows)
@@ -194,6 +196,8 @@ class _Form:
 
     def _checked(self, counts: Any, what: str) -> tuple[int, ...]:
         try:
+            if isinstance(counts, (Mapping, Set)):  # whose order says nothing
+                raise TypeError
             rows = tuple(int(n.__index__()) for n in counts)
         except (TypeError, AttributeError):
             raise InvalidArgumentError(
@@ -203,4 +207,6 @@ class _Form:
             raise InvalidArgumentError(
                 f"{what} is {list(rows)}; it must be {self.size} numbers, none negative"
             )
+        if sum(rows) > LARGEST:
+            raise InvalidArgumentError(f"{what} is {list(rows)}; rows are counted in 64 bits")
         return rows

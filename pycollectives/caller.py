@@ -181,7 +181,7 @@ class Caller(_core.Endpoint):
     def _verb(verb: Any) -> str:
         if not isinstance(verb, str) or verb not in COLLECTIVES:
             raise InvalidArgumentError(
-                f"unknown collective {verb!r}{suggest(str(verb), [*COLLECTIVES, *UNEVEN])}"
+                f"unknown collective {verb!r}{suggest(str(verb), [name for name in (*COLLECTIVES, *UNEVEN) if name != verb])}"
             )
         return verb
 

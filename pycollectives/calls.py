@@ -17,7 +17,7 @@ import numpy as np
 from . import _core, dispatch
 from .arrays import dtype_name
 from .ops import Operator
-from .schedule import COLLECTIVES, Algorithm, names
+from .schedule import COLLECTIVES, Algorithm, Collective, names
 from .schedule.lowering import lower
 from .settings import Settings
 
@@ -178,7 +178,7 @@ class Calls:
             # a user's operator only needs what copies
             0 if operator is None else _KERNEL.get(operator.kernel, 0),
             0 if operator is None else operator.epilogue,
-            1.0 if operator is None else operator.factor,
+            self._factor(contract, operator),
             wide,
             blocks,
             sent,
@@ -187,6 +187,12 @@ class Calls:
             (held_out.start, len(held_out)),
             code,
         )
+
+    def _factor(self, contract: Collective, operator: Operator | None) -> float:
+        """What the epilogue divides or multiplies by: an average is of the ranks that are in the result."""
+        if operator is None or operator.name != "avg" or not contract.prefix:
+            return 1.0 if operator is None else operator.factor
+        return float(max(1, len(contract.contributors(0, self.rank, self.size, 0, 1))))
 
     def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:
         """The elements of the blocks of the vector; for all_to_all those that this rank sends and takes."""

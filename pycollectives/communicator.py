@@ -185,7 +185,11 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         )
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
-        """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies."""
+        """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies.
+
+        Raises InvalidArgumentError for what is no shape or no dtype of plain data, and on every rank TransportError if one
+        has not the memory.
+        """
         self._native()
         outside(self, "empty")
         dims, kind = shared_shape(shape, dtype)

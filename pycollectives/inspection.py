@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import dispatch, ops
-from .caller import Caller
+from .caller import UNEVEN, Caller
 from .cost import Description, describe
 from .errors import InvalidArgumentError
 from .schedule import COLLECTIVES, find, names
@@ -19,7 +19,11 @@ class Inspection(Caller):
     def algorithms(self, verb: str) -> list[Description]:
         """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
         restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
-        return [describe(find(verb, name), self.size) for name in names(self._verb(verb))]
+        even = verb not in UNEVEN
+        known = [
+            find(each, name) for each in [self._verb(verb if even else verb[:-1])] for name in names(each)
+        ]
+        return [describe(one, self.size) for one in known if even or not one.even_only]
 
     def explain(
         self,
@@ -32,7 +36,7 @@ class Inspection(Caller):
     ) -> dispatch.Explanation:
         """Which algorithm would run, every candidate with its predicted time, and why the others lost.
 
-        `nbytes`: of the whole vector (all_gather: of the result).
+        `nbytes`: of the whole vector (all_gather: of the result). Raises InvalidArgumentError where it is no number of bytes.
         """
         self._verb(verb)
         if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:

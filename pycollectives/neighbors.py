@@ -184,9 +184,7 @@ class Neighbors(Caller):
         buffers = _Unpacking(np.empty(shape, x.dtype), np.empty(shape, x.dtype), result, place.arriving)
         return _Halo(core, prepared, x, np.array(place.packed, np.intp), buffers)
 
-    def _grid(
-        self, dims: Sequence[int], periodic: bool | Sequence[bool]
-    ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    def _grid(self, dims: Any, periodic: Any) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The checked dims, and whether each wraps."""
         try:
             lengths = tuple(int(n.__index__()) for n in dims)

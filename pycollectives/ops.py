@@ -14,7 +14,8 @@ from .user_op import UserOp
 
 
 class ReduceOp(str, Enum):
-    """The operators. `AVG` is the sum divided by the number of ranks (integers: truncated toward zero)."""
+    """The operators. `AVG` is the sum divided by the number of ranks in it: all, or for scan and exscan those up to or before
+    this one (integers: truncated toward zero)."""
 
     SUM = "sum"
     PROD = "prod"
@@ -54,8 +55,14 @@ NAMES = tuple(op.value for op in ReduceOp)
 
 
 def scaled_sum(factor: float) -> ScaledSum:
-    """The operator "sum, then multiply by `factor`", computed in the accumulation type."""
-    return ScaledSum(float(factor))
+    """The operator "sum, then multiply by `factor`", computed in the accumulation type.
+
+    Raises InvalidArgumentError if `factor` is no real number.
+    """
+    try:
+        return ScaledSum(float(factor))
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"factor is {factor!r}; it must be a real number") from None
 
 
 @dataclass(frozen=True)

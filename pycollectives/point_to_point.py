@@ -139,12 +139,13 @@ class PointToPoint(Caller):
 
 def index_of(value: Any, what: str) -> int:
     """A rank or a tag as an int; InvalidArgumentError for what is none."""
-    if type(value) is int:
-        return value
     try:
-        return operator.index(value)
+        index = value if type(value) is int else operator.index(value)
     except TypeError:
         raise InvalidArgumentError(f"{what} is {value!r}, not an integer") from None
+    if not -LAST_TAG <= index <= LAST_TAG:  # of 32 bits, all that are; the native side says which are left
+        raise InvalidArgumentError(f"{what} {index} is not in 0..{LAST_TAG}")
+    return index
 
 
 def rank_of(value: Any, size: int, what: str, *, least: int = 0) -> int:

@@ -194,11 +194,21 @@ class Verbs(Caller):
         *,
         out: Array | None = None,
         algorithm: str | None = None,
+        deterministic: bool = False,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The reduction of ranks 0 to r on rank r (inclusive prefix)."""
-        return self._call("scan", x, op=op, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
+        """The reduction of ranks 0 to r on rank r (inclusive prefix). "avg" is that of these r + 1 ranks."""
+        return self._call(
+            "scan",
+            x,
+            op=op,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
+        )
 
     def exscan(
         self,
@@ -207,12 +217,23 @@ class Verbs(Caller):
         *,
         out: Array | None = None,
         algorithm: str | None = None,
+        deterministic: bool = False,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The reduction of ranks 0 to r - 1 on rank r (exclusive prefix). Rank 0 gets None, and its `out` is not touched."""
+        """The reduction of ranks 0 to r - 1 on rank r (exclusive prefix). "avg" is that of these r ranks.
+
+        Rank 0 gets None, and its `out` is not touched.
+        """
         return self._call(
-            "exscan", x, op=op, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
+            "exscan",
+            x,
+            op=op,
+            out=out,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            async_op=async_op,
+            timeout=timeout,
         )
 
     @_fast(3)

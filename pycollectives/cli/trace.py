@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import UnsupportedError
 from ..schedule import COLLECTIVES, find
 from ..teach import Trace, check_arguments, example, example_length
 from ..teach import trace as run_trace
@@ -19,14 +20,17 @@ from .ranks import become_ranks, console, dtype_named, job_size
 if TYPE_CHECKING:
     from ..communicator import Communicator
 
-_TRACEABLE = [verb for verb, each in COLLECTIVES.items() if each.output != "none" and not each.apart]
-
 
 def trace(
-    collective: Annotated[str, typer.Argument(help=f"One of: {', '.join(_TRACEABLE)}.", show_default=False)],
+    collective: Annotated[str, typer.Argument(help=f"One of: {', '.join(COLLECTIVES)}.", show_default=False)],
     algorithm: Annotated[
         str | None,
-        typer.Option("-a", "--algorithm", help="Its algorithm.", show_default="the selector's choice"),
+        typer.Option(
+            "-a",
+            "--algorithm",
+            help="Its algorithm; a torus takes a shape: 'torus(2x3)'.",
+            show_default="the selector's choice",
+        ),
     ] = None,
     ranks: Annotated[
         int | None, typer.Option("-n", "--ranks", min=1, help="Number of ranks.", show_default="4")
@@ -60,8 +64,8 @@ def trace(
     size = (None if threads else job_size()) or ranks or 4
     kind = dtype_named(dtype)
     check_arguments(collective, size, kind, op, root)
-    if algorithm is not None:
-        find(collective, algorithm)
+    if algorithm is not None and (why := find(collective, algorithm).obstacle(size)):
+        raise UnsupportedError(f"{collective} by {algorithm!r} on {size} ranks: {why}")
     if elements is not None:
         example(collective, 0, size, elements, kind)
 

@@ -39,7 +39,8 @@ class Description:
         """One line."""
         if self.obstacle:
             return f"{self.name}: {self.cost}; {self.obstacle}"
-        moved = f"sends {self.sent} n and receives {self.received} n per rank at most"
+        data = COLLECTIVES[self.collective].output != "none"  # a barrier moves none
+        moved = f"sends {self.sent} n and receives {self.received} n per rank at most" if data else ""
         order = "left fold" if self.left_fold else "rank order" if self.rank_order else ""
         parts = [self.cost, f"{self.steps} steps", moved, order, *self.restrictions]
         return f"{self.name}: {'; '.join(part for part in parts if part)}"

@@ -43,6 +43,8 @@ def test_inside_a_job(command: Any, tmp_path: Path) -> None:
     [
         (["all_reduse"], "unknown collective 'all_reduse'; did you mean 'all_reduce'?"),
         (["all_reduce", "-a", "rings"], "did you mean 'ring'?"),
+        (["all_reduce", "-a", "torus(3x3)"], "these do: torus(1x4), torus(2x2), torus(4x1)"),
+        (["all_gather", "-a", "neighbor_exchange", "-n", "3"], "it needs an even number of ranks"),
         (["all_gather", "--elements", "7"], "needs a multiple of 4 elements, not 7"),
         (["broadcast", "--root", "4"], "root 4 is not in 0..3"),
         (["all_reduce", "--op", "medium"], "unknown operator 'medium'"),

@@ -39,7 +39,7 @@ MOVING = [
     if COLLECTIVES[verb].output != "none" and not COLLECTIVES[verb].apart
     for n in (1, 2, 3, 4, 5)
     if not one.obstacle(n)
-]
+] + [(verb, "torus(3x2)", 6) for verb in ("all_reduce", "reduce_scatter", "all_gather")]
 
 
 def traced(n: int, verb: str, algorithm: str, elements: int = 0, **options: Any) -> list[Trace]:
