@@ -180,9 +180,8 @@ class Caller(_core.Endpoint):
     @staticmethod
     def _verb(verb: Any) -> str:
         if not isinstance(verb, str) or verb not in COLLECTIVES:
-            raise InvalidArgumentError(
-                f"unknown collective {verb!r}{suggest(str(verb), [name for name in (*COLLECTIVES, *UNEVEN) if name != verb])}"
-            )
+            known = [name for name in (*COLLECTIVES, *UNEVEN) if name != str(verb)]
+            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(str(verb), known)}")
         return verb
 
     def _limit(self, timeout: Any) -> float:
@@ -208,9 +207,7 @@ class Caller(_core.Endpoint):
 
     def _named(self, verb: str, algorithm: Any) -> tuple[str | None, str]:
         if algorithm is not None:
-            if not isinstance(algorithm, str):
-                raise InvalidArgumentError(f"algorithm is {algorithm!r}; it must be a name")
-            return algorithm, "asked for by algorithm="
+            return str(algorithm), "asked for by algorithm="
         if (name := dispatch.forced(verb)) is not None:
             return name, "asked for by pc.use"
         if (name := self.settings.algorithms.get(verb)) is not None:

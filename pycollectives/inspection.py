@@ -10,6 +10,7 @@ from . import dispatch, ops
 from .caller import UNEVEN, Caller
 from .cost import Description, describe
 from .errors import InvalidArgumentError
+from .point_to_point import rank_of
 from .schedule import COLLECTIVES, find, names
 
 
@@ -19,10 +20,9 @@ class Inspection(Caller):
     def algorithms(self, verb: str) -> list[Description]:
         """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
         restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
-        even = verb not in UNEVEN
-        known = [
-            find(each, name) for each in [self._verb(verb if even else verb[:-1])] for name in names(each)
-        ]
+        even = self._spelt(verb) not in UNEVEN
+        contract = self._verb(verb if even else verb[:-1])
+        known = [find(contract, name) for name in names(contract)]
         return [describe(one, self.size) for one in known if even or not one.even_only]
 
     def explain(
@@ -55,6 +55,6 @@ class Inspection(Caller):
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:
         """The flight recorder: the last calls of a rank (default: this one), oldest first."""
-        place = self.rank if rank is None else self._root(rank)
+        place = self.rank if rank is None else rank_of(rank, self.size, "rank")
         records: list[dict[str, Any]] = self._native().records(place)
         return records

@@ -198,16 +198,11 @@ class Neighbors(Caller):
             raise InvalidArgumentError(
                 f"dims {lengths} do not make a grid of {self.size} ranks; these do: {listed}"
             )
-        try:
-            each: list[Any] = (
-                [periodic] * len(lengths) if isinstance(periodic, (bool, np.bool_)) else list(periodic)
-            )
-        except TypeError:
-            each = [periodic]
-        if not all(isinstance(wrap, (bool, np.bool_, int, np.integer)) for wrap in each):
-            raise InvalidArgumentError(
-                f"periodic is {periodic!r}; it must be True, False, or one of them per axis"
-            )
+        if isinstance(periodic, (bool, np.bool_)):
+            return lengths, (bool(periodic),) * len(lengths)
+        each = list(periodic) if isinstance(periodic, (Sequence, np.ndarray)) and np.ndim(periodic) else None
+        if each is None or not all(isinstance(wrap, (bool, np.bool_, int, np.integer)) for wrap in each):
+            raise InvalidArgumentError(f"periodic is {periodic!r}; it must be a bool, or one per dimension")
         wraps = tuple(map(bool, each))
         if len(wraps) != len(lengths):
             raise InvalidArgumentError(f"periodic has {len(wraps)} entries, dims {len(lengths)}")

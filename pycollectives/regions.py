@@ -29,7 +29,7 @@ def shared_shape(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"dtype is {dtype!r}: {error}") from None
+        raise InvalidArgumentError(f"dtype {dtype!r}: {error}") from None
     if kind.hasobject or kind.itemsize == 0:
         raise InvalidArgumentError(f"dtype {kind} cannot be shared between processes")
     try:
@@ -42,8 +42,7 @@ def shared_shape(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]
         raise InvalidArgumentError(f"shape {dims} has more than {MOST_AXES} axes")
     nbytes = math.prod(max(n, 1) for n in dims) * kind.itemsize
     if nbytes >= MOST_BYTES:
-        free = _core.available_memory()
-        raise TransportError(f"no memory for an array: needs {nbytes} bytes, {free} are available")
+        raise InvalidArgumentError(f"shape {dims} of {kind} has more bytes than there are addresses")
     return dims, kind
 
 
