@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from math import isqrt
 from typing import Any
 
-from ..schedule import Parameter, Program, View, algorithm
+from ..schedule import EVEN_HOSTS, Parameter, Program, View, algorithm
+from .hosts import Hosts
 from .ring import gather, ring, ring_all_gather, ring_reduce_scatter, scatter_sums
 
 Shape = tuple[int, int]
@@ -63,6 +64,15 @@ def torus(p: Program, shape: Shape | None = None) -> None:
         with p.phase("all-gather"):
             gather(second, chunks)
             gather(first, sets)
+
+
+@algorithm(
+    "all_reduce", cost="2(H+k-2) α + 2(P-1)/P n β + (P-1)/P n γ, half of it between hosts", parameter=EVEN_HOSTS
+)
+def host_torus(p: Program, hosts: tuple[int, ...] | None = None) -> None:
+    """The torus whose rows are the hosts: one half of the data begins inside them, the other between them."""
+    placed = Hosts.of(p, hosts)
+    torus.author(p.view(placed.order), (placed.count, p.size // placed.count))
 
 
 @algorithm("reduce_scatter", name="torus", cost="(R+C-2) α + (P-1)/P n (β + γ)", parameter=GRID)

@@ -40,9 +40,21 @@ class Parameter:
     def parse(self, text: str) -> tuple[int, ...]:
         """The numbers in "2x4". Raises ValueError for anything else."""
         numbers = tuple(int(part) for part in text.split("x"))
-        if len(numbers) != len(self.form.split("x")) or min(numbers) < 1:
+        if (len(numbers) != len(self.form.split("x")) and "..." not in self.form) or min(numbers) < 1:
             raise ValueError(text)
         return numbers
+
+    def show(self, argument: tuple[int, ...]) -> str:
+        """As a user writes it: 2x4."""
+        return "x".join(map(str, argument))
+
+    def misfit(self, argument: tuple[int, ...], size: int) -> str:
+        """Why `argument` is not for `size` ranks; empty if it is."""
+        return "" if argument in self.choices(size) else f"that does not fit {size} ranks"
+
+    def obstacle(self, argument: tuple[int, ...] | None) -> str:
+        """Why it cannot run with `argument`, None where there is none; empty if it can."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -99,14 +111,21 @@ class Algorithm:
         Raises InvalidArgumentError where the user's `argument` does not fit `size` ranks.
         """
         if self.argument is not None and self.parameter is not None:
-            choices = self.parameter.choices(size)
-            if self.argument not in choices:
+            if why := self.parameter.misfit(self.argument, size):
                 base = self.name.partition("(")[0]
-                text = f"{self.collective} by {self.name!r}: that does not fit {size} ranks; these do: "
-                raise InvalidArgumentError(text + ", ".join(f"{base}({shown(c)})" for c in choices))
+                fit = (f"{base}({self.parameter.show(each)})" for each in self.parameter.choices(size))
+                text = f"{self.collective} by {self.name!r}: {why}; these do: {', '.join(fit)}"
+                raise InvalidArgumentError(text)
         if self.restriction is not None and not self.restriction.holds(size):
             return f"it needs {self.restriction.text}, not {size}"
-        return ""
+        return "" if self.parameter is None else self.parameter.obstacle(self.argument)
+
+    def on(self, hosts: tuple[int, ...]) -> Algorithm:
+        """The algorithm for ranks on these hosts, if it wants to know them and the user has not said it."""
+        from .placement import Placement
+
+        wants = isinstance(self.parameter, Placement) and self.argument is None and max(hosts) > 0
+        return replace(self, argument=hosts) if wants else self
 
     def bind(self, text: str) -> Algorithm:
         """The algorithm with the parameter `text`. Raises InvalidArgumentError if it cannot be read."""
@@ -117,12 +136,7 @@ class Algorithm:
         except ValueError:
             expected = f"{self.name}({self.parameter.form})"
             raise InvalidArgumentError(f"{self.name}({text}): expected {expected}, in numbers") from None
-        return replace(self, name=f"{self.name}({shown(argument)})", argument=argument)
-
-
-def shown(numbers: tuple[int, ...]) -> str:
-    """As a user writes it: 2x4."""
-    return "x".join(map(str, numbers))
+        return replace(self, name=f"{self.name}({self.parameter.show(argument)})", argument=argument)
 
 
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {}

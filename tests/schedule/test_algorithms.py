@@ -14,17 +14,18 @@ BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.va
 SIZES = [*range(1, 18), 31, 32, 33, 64]
 CATALOGUE = {
     "all_reduce": "ring torus double_binary_tree two_tree recursive_doubling halving_doubling "
-    "one_shot two_shot reduce_broadcast chain",
-    "reduce_scatter": "ring torus recursive_halving pairwise direct",
-    "all_gather": "ring torus recursive_doubling bruck neighbor_exchange direct",
-    "broadcast": "flat binomial chain double_binary_tree scatter_all_gather",
-    "reduce": "flat binomial chain double_binary_tree rabenseifner",
+    "one_shot two_shot reduce_broadcast chain "
+    "hierarchical leaders host_ring host_torus host_double_tree blueconnect",
+    "reduce_scatter": "ring torus recursive_halving pairwise direct hierarchical",
+    "all_gather": "ring torus recursive_doubling bruck neighbor_exchange direct hierarchical",
+    "broadcast": "flat binomial chain double_binary_tree scatter_all_gather leaders",
+    "reduce": "flat binomial chain double_binary_tree rabenseifner leaders",
     "gather": "flat binomial",
     "scatter": "flat binomial",
     "all_to_all": "direct pairwise bruck",
     "scan": "recursive_doubling linear",
     "exscan": "recursive_doubling linear",
-    "barrier": "dissemination",
+    "barrier": "dissemination leaders",
 }
 # What reduces in rank order at every size (with every root), and what is the left fold too.
 LEFT_FOLD = {
