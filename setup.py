@@ -145,7 +145,7 @@ class IncrementalBuild(build_ext):
         return objects
 
 
-extensions = [cpp_extension("pycollectives._core", "core", "shm", "bindings")]
+extensions = [cpp_extension("pycollectives._core", "core", "shm", "mpi", "bindings")]
 if os.environ.get("PYCOLLECTIVES_EMULATOR") == "1":
     extensions.append(emulated_extension())
 

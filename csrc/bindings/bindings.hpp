@@ -17,5 +17,6 @@ void bind_messages(pybind11::module_& module);
 void bind_endpoint(pybind11::module_& module);
 void bind_fast_method(pybind11::module_& module);
 void bind_bound_call(pybind11::module_& module);
+void bind_mpi(pybind11::module_& module);  // after bind_communicator
 
 }  // namespace pc

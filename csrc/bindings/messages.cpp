@@ -181,8 +181,9 @@ void bind_messages(py::module_& module) {
                                static_cast<py::ssize_t>(self.message->envelope.bytes));
       });
   py::class_<Mailbox>(module, "Messages", "Point-to-point messages over shared memory.")
-      .def(py::init([](Handle& core, uint32_t spins, uint32_t yields) {
-             return std::make_unique<Mailbox>(core.group(), Patience{spins, yields, register_membarrier()});
+      .def(py::init([](Handle& core, uint32_t spins, uint32_t yields, uint32_t nap_us) {
+             return std::make_unique<Mailbox>(core.group(),
+                                              Patience{spins, yields, register_membarrier(), nap_us});
            }),
            py::keep_alive<1, 2>())
       .def_property_readonly("eager_bytes", &Mailbox::eager_bytes)

@@ -11,4 +11,5 @@ PYBIND11_MODULE(_core, module) {
   pc::bind_endpoint(module);
   pc::bind_fast_method(module);
   pc::bind_bound_call(module);
+  pc::bind_mpi(module);
 }

@@ -22,7 +22,7 @@ std::span<const int32_t> numbers(const Table& table) {
 }
 
 std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message,
-                                uint32_t max_connections, uint32_t steps, bool waits_for_all,
+                                uint32_t max_connections, uint32_t steps, bool waits_for_all, bool proves_all,
                                 const Table& instructions, const Table& operands, const Table& refs,
                                 const Table& connections, const Table& peers, const Table& channels,
                                 const Table& scratch_like) {
@@ -34,6 +34,7 @@ std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t m
   plan->max_connections = max_connections;
   plan->steps = steps;
   plan->waits_for_all = waits_for_all;
+  plan->proves_all = proves_all;
   plan->decode({numbers(instructions), numbers(operands), numbers(refs), numbers(connections), numbers(peers),
                 numbers(channels), numbers(scratch_like)});
   if (plan->channels.size() > kMaxLanes)
@@ -99,7 +100,7 @@ void bind_plan(py::module_& module) {
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan",
                                           "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"),
-           py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"),
+           py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"), py::arg("proves_all"),
            py::arg("instructions"), py::arg("operands"), py::arg("refs"), py::arg("connections"),
            py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
       .def_readonly("nchunks", &Plan::nchunks)

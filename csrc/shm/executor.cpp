@@ -66,6 +66,35 @@ void Executor::begin(const Call& call) {
   record.fingerprint.store(fingerprint_, std::memory_order_relaxed);
   chaos();
   record.sequence.store(call.sequence, std::memory_order_release);
+  if (group_.mirror()) [[unlikely]] {
+    group_.progress_all();
+    if (prepared_->plan->waits_for_all && !prepared_->plan->proves_all)
+      group_.mirror()->publish_record(call.sequence);
+  }
+}
+
+// The messages that this plan will receive from other hosts.
+void Executor::listen(const Plan& plan) {
+  group_.mirror()->listen_to_none();
+  for (uint32_t c = 0; c < plan.channels.size(); ++c) {
+    const Instruction* program = plan.instructions.data() + plan.channels[c].instruction;
+    for (uint32_t i = 0; i < plan.channels[c].ninstructions; ++i)
+      for (uint32_t k = 0; k < program[i].noperands; ++k) {
+        const int32_t peer = plan.operands[program[i].operand + k].peer;
+        if (peer < 0 || !group_.remote(peer)) continue;
+        for (uint32_t lane = 0; lane < prepared_->lanes; ++lane)
+          group_.mirror()->listen(peer, c * prepared_->lanes + lane);
+      }
+  }
+}
+
+// Until MPI has taken all that this rank sends: nobody else would move it once the call has returned.
+void Executor::hand_over(Waiter& waiter) {
+  while (group_.mirror()->sending())
+    if (group_.progress())
+      waiter.progress();
+    else if (waiter.pause() || group_.poisoned()) [[unlikely]]
+      look_after_peers(waiter);
 }
 
 void Executor::run(const Call& call) {
@@ -86,6 +115,7 @@ void Executor::run(const Call& call) {
       last_lanes_ = prepared_->lanes;
       last_slot_bytes_ = prepared_->slot_bytes;
       keep_plan_ = prepared_->plan;
+      if (group_.mirror()) listen(*plan);
     }
     nlanes_ = 0;
     for (uint32_t c = 0; c < plan->channels.size(); ++c) {
@@ -107,6 +137,7 @@ void Executor::run(const Call& call) {
     }
     work(waiter);
     if (any_pointed_) drain(waiter, true);
+    if (group_.mirror()) hand_over(waiter);
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
@@ -125,7 +156,7 @@ void Executor::run(const Call& call) {
 
 void Executor::work(Waiter& waiter) {
   for (uint32_t left = nlanes_; left > 0;) {
-    bool moved = false;
+    bool moved = group_.progress();
     for (uint32_t i = 0; i < nlanes_; ++i) {
       Lane& lane = lanes_[i];
       if (lane.done) continue;
@@ -207,6 +238,7 @@ bool Executor::writable(const Lane& lane, uint32_t index) {
 // this is no extra round.
 bool Executor::agreed() {
   for (; agreed_ < size_; ++agreed_) {
+    if (prepared_->plan->proves_all && group_.remote(agreed_)) continue;
     const Record& theirs = group_.record(agreed_, call_->sequence);
     const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
     if (reached < call_->sequence) {
@@ -248,7 +280,7 @@ void Executor::drain(Waiter& waiter, bool pointers_only) {
     for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
       while (acked_[p][lane] < sent_[p][lane]) {
         acked_[p][lane] = group_.ack(peer, rank_, lane).load(std::memory_order_acquire);
-        if (acked_[p][lane] >= sent_[p][lane])
+        if (acked_[p][lane] >= sent_[p][lane] || group_.progress())
           waiter.progress();
         else if (waiter.pause() || group_.poisoned()) [[unlikely]]
           look_after_peers(waiter);

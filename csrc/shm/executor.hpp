@@ -111,10 +111,13 @@ class Executor {
     uint32_t region = 0;
     uint64_t location = 0;
     size_t bytes = 0;
-    std::byte* target = nullptr;  // where to write it, if anywhere
+    std::byte* target = nullptr;         // where to write it, if anywhere
+    const std::byte* payload = nullptr;  // where it is then, if not in the header
   };
 
   void begin(const Call& call);
+  void listen(const Plan& plan);
+  void hand_over(Waiter& waiter);
   void work(Waiter& waiter);
   bool advance(Lane& lane);
   bool writable(const Lane& lane, uint32_t connection);

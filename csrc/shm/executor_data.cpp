@@ -80,6 +80,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
     const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
+      message.payload = at;
       message.region = region->id;
       message.location = static_cast<uint64_t>(at - region->base[static_cast<size_t>(rank_)]);
       return message;
@@ -88,7 +89,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
   message.carrier = Carrier::slot;
   message.location = (slot * prepared_->slots + slot_turn_[slot] % prepared_->slots) * prepared_->slot_bytes;
-  message.target = group_.pool(rank_) + message.location;
+  message.payload = message.target = group_.pool(rank_) + message.location;
   return message;
 }
 
@@ -174,6 +175,8 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     chaos();
     header.flag.store(number, kPublish);
     chaos();
+    if (group_.remote(peer)) [[unlikely]]
+      group_.mirror()->send(peer, lane.id, number, message.payload);
     ring(group_.control(peer));
     if (message.carrier == Carrier::slot) {
       slot_reader_[reader_index(lane, connection, k, turn)] = number;

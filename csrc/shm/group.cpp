@@ -39,27 +39,47 @@ Group::Group(int rank, int size, size_t pool_bytes)
       own_(size == 1 ? Mapping::alone(layout_.bytes) : Mapping::create(layout_.bytes, "pycollectives")),
       peers_(static_cast<size_t>(size)),
       base_(static_cast<size_t>(size), nullptr),
-      pidfd_(static_cast<size_t>(size), -1) {
+      life_(static_cast<size_t>(size), -1),
+      remote_(static_cast<size_t>(size), false),
+      lost_since_(static_cast<size_t>(size), 0) {
   base_[static_cast<size_t>(rank)] = own_.data();
   control(rank).pid.store(getpid(), std::memory_order_relaxed);
   control(rank).presence.store(Presence::present, std::memory_order_release);
 }
 
 Group::~Group() {
-  if (!forgotten_) depart();
-  for (int fd : pidfd_)
+  if (!forgotten_)
+    depart();
+  else
+    static_cast<void>(mirror_.release());  // MPI does not exist in a forked child
+  for (int fd : life_)
     if (fd >= 0) ::close(fd);
 }
 
 void Group::attach(int peer, int fd, int pid) {
   peers_.at(static_cast<size_t>(peer)) = Mapping::attach(fd, layout_.bytes);
   base_[static_cast<size_t>(peer)] = peers_[static_cast<size_t>(peer)].data();
-  if (pid != getpid()) pidfd_[static_cast<size_t>(peer)] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (pid != getpid()) life_[static_cast<size_t>(peer)] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+}
+
+void Group::attach_remote(int peer, int lifeline) {
+  const auto p = static_cast<size_t>(peer);
+  peers_.at(p) = Mapping::alone(layout_.bytes);  // of which few pages are ever touched
+  base_[p] = peers_[p].data();
+  remote_[p] = true;
+  life_[p] = lifeline;
+  control(peer).presence.store(Presence::present, std::memory_order_release);
+}
+
+void Group::connect(std::unique_ptr<Mirror> mirror) {
+  for (int peer = 0; peer < size_; ++peer)
+    if (remote_[static_cast<size_t>(peer)]) mirror->add(peer);
+  mirror_ = std::move(mirror);
 }
 
 void Group::forget() {
   own_.close_fd();
-  for (int& fd : pidfd_)
+  for (int& fd : life_)
     if (fd >= 0) ::close(std::exchange(fd, -1));
   forgotten_ = true;
 }
@@ -70,47 +90,69 @@ void Group::depart() {
     return;
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_ && base_[static_cast<size_t>(peer)]) wake(control(peer));
+  if (mirror_) mirror_->depart();
 }
 
 void Group::poison(ErrorKind kind, int culprit) {
   const uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 |
                         static_cast<uint64_t>(rank_ + 1);
+  bool first = false;
   for (int peer = 0; peer < size_; ++peer) {
     if (!base_[static_cast<size_t>(peer)]) continue;
     uint64_t clean = 0;
-    control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
+    const bool told = control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
+    first |= told && peer == rank_;
     peer == rank_ ? ring(control(peer)) : wake(control(peer));  // other threads of this rank may sleep too
   }
   // What the caller does to its arrays now must not be seen before the poison (tests/model/poison.cpp).
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (mirror_ && first) mirror_->publish_poison(word);  // whoever has told this rank has told all
 }
 
 void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   if (poisoned()) raise_poison(sequence);
   constexpr uint64_t compare_after = 50'000'000;
-  if (waited_ns >= compare_after && disagreement(sequence)) raise_mismatch(sequence);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    const Record& theirs = record(peer, sequence);
-    const auto finished = [&] {
-      const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
-      return reached > sequence ||
-             (reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done);
-    };
-    if (finished()) continue;
-    const std::string what = gone(peer);  // it may have finished, and left, since the question before
-    if (!what.empty() && !finished()) throw Error(ErrorKind::peer, what, peer);
+  if (waited_ns >= compare_after) {
+    if (mirror_ && published_ != sequence) {  // the others cannot look at this rank's records
+      published_ = sequence;
+      mirror_->publish_record(sequence);
+    }
+    if (disagreement(sequence)) raise_mismatch(sequence);
   }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || has_finished(peer, sequence)) continue;
+    const std::string what = gone(peer);  // it may have finished, and left, since the question before
+    if (what.empty() || has_finished(peer, sequence)) continue;
+    if (!remote(peer) || lost_for_good(peer)) throw Error(ErrorKind::peer, what, peer);
+  }
+}
+
+bool Group::has_finished(int peer, uint64_t sequence) const {
+  const Record& theirs = record(peer, sequence);
+  const uint64_t reached = theirs.sequence.load(std::memory_order_acquire);
+  if (reached > sequence || control(peer).finished.load(std::memory_order_acquire) >= sequence) return true;
+  return reached == sequence && theirs.state.load(std::memory_order_acquire) == CallState::done;
+}
+
+// What a rank on another host has sent before it died may still be on its way.
+bool Group::lost_for_good(int peer) {
+  constexpr uint64_t grace = 500'000'000;
+  uint64_t& since = lost_since_[static_cast<size_t>(peer)];
+  const uint64_t now = now_ns();
+  if (since == 0) since = now;
+  return now - since > grace;
 }
 
 std::string Group::gone(int peer) const {
   const std::string who = "rank " + std::to_string(peer);
-  const int fd = pidfd_[static_cast<size_t>(peer)];
+  const int fd = life_[static_cast<size_t>(peer)];
   pollfd dead{fd, POLLIN, 0};
   const bool died = fd >= 0 && poll(&dead, 1, 0) == 1;
   if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
     return who + " has left the communicator";
-  return died ? who + " (process " + std::to_string(control(peer).pid.load()) + ") died" : "";
+  if (!died) return "";
+  if (remote(peer)) return who + ", on another host, died, or there is no way to it any more";
+  return who + " (process " + std::to_string(control(peer).pid.load()) + ") died";
 }
 
 std::string describe_call(const Record& record) {
@@ -159,6 +201,7 @@ void Group::raise_mismatch(uint64_t noticed) {
     std::snprintf(own.text, sizeof own.text, "%s", site.c_str());
     own.has_text.store(1, std::memory_order_release);
   }
+  if (mirror_) mirror_->publish_record(sequence);
   poison(ErrorKind::mismatch);
   // The others resolve their call sites too, as soon as they notice, those that have returned in their next
   // call; a rank that does not is described without.
@@ -167,7 +210,7 @@ void Group::raise_mismatch(uint64_t noticed) {
     while (!control(peer).has_text.load(std::memory_order_acquire) && now_ns() < until &&
            record(peer, sequence).sequence.load(std::memory_order_acquire) == sequence &&
            control(peer).presence.load(std::memory_order_acquire) == Presence::present)
-      usleep(1000);
+      if (!progress_all()) usleep(1000);
   std::map<std::pair<uint64_t, std::string>, std::vector<int>> said;
   std::vector<int> silent;
   for (int peer = 0; peer < size_; ++peer) {

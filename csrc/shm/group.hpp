@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "mpi/mirror.hpp"
 #include "shm/layout.hpp"
 #include "shm/memory.hpp"
 #include "shm/wait.hpp"
@@ -32,9 +34,19 @@ class Group {
   void attach(int peer, const Group& other) {
     base_[static_cast<size_t>(peer)] = other.base_[static_cast<size_t>(peer)];
   }
+  // A rank on another host. `lifeline`: a descriptor that can be read when it has died or cannot be reached, or -1;
+  // becomes the group's. `connect` comes after the last of them.
+  void attach_remote(int peer, int lifeline);
+  void connect(std::unique_ptr<Mirror> mirror);
   void close_fd() { own_.close_fd(); }
   void forget();  // in a forked child: this object can only be destroyed
   void depart();  // from now on peers that need this rank raise
+
+  // The ranks on other hosts; nothing where all share memory.
+  Mirror* mirror() const { return mirror_.get(); }
+  bool remote(int peer) const { return mirror_ && remote_[static_cast<size_t>(peer)]; }
+  bool progress() { return mirror_ && mirror_->progress(false); }
+  bool progress_all() { return mirror_ && mirror_->progress(true); }
 
   Control& control(int rank) const { return *reinterpret_cast<Control*>(base_[rank]); }
   Record& record(int rank, uint64_t sequence) const {
@@ -91,6 +103,8 @@ class Group {
   // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than
   // the one in which it is noticed: a rank may have returned from it, and wait for something else now.
   uint64_t disagreement(uint64_t last) const;
+  bool has_finished(int peer, uint64_t sequence) const;
+  bool lost_for_good(int peer);
 
   int rank_, size_;
   size_t pool_bytes_;
@@ -98,7 +112,11 @@ class Group {
   Mapping own_;
   std::vector<Mapping> peers_;
   std::vector<std::byte*> base_;
-  std::vector<int> pidfd_;
+  std::vector<int> life_;  // descriptors that can be read when the peer is dead: a pidfd, or a connection to it
+  std::vector<bool> remote_;
+  std::vector<uint64_t> lost_since_;    // when a remote rank was first seen to be gone
+  uint64_t published_ = 0;              // the last call whose record has been sent to other hosts
+  std::unique_ptr<Mirror> mirror_;
   bool forgotten_ = false;
 };
 

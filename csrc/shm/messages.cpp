@@ -62,7 +62,7 @@ bool Messages::progress(const Request* own) {
     moved |= push(peer, own);
     moved |= pull(peer, own);
   }
-  return moved;
+  return group_.progress_all() || moved;
 }
 
 bool Messages::push(int peer, const Request* own) {

@@ -68,7 +68,7 @@ bool Messages::test(Request& request) {
 
 // The thread that serves asynchronous requests while no caller does. It has no core of its own to spin on.
 void Messages::serve() {
-  const Patience sleepy{0, 0, patience_.membarrier};
+  const Patience sleepy{0, 0, patience_.membarrier, patience_.nap_us};
   std::unique_lock lock(mutex_);
   const auto needed = [this] { return open_.load() > 0 && callers_.load() == 0 && !group_.poisoned(); };
   try {

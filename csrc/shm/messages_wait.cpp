@@ -69,6 +69,7 @@ void Messages::issue(Request& request) {
                   request.peer);
     outgoing_[static_cast<size_t>(request.peer)].queue.push(&request);
     push(request.peer, &request);
+    if (group_.remote(request.peer)) group_.progress_all();  // what fits into the stream is MPI's affair now
   }
 }
 

@@ -66,7 +66,7 @@ bool Waiter::pause_longer(uint32_t turn) {
     return false;
   }
   // With membarrier no ring is lost, and a nap only bounds how late a death is noticed.
-  const long most = patience_.membarrier ? 50'000'000 : 2'000'000;
+  const long most = std::min(patience_.membarrier ? 50'000'000L : 2'000'000L, patience_.nap_us * 1000L);
   const timespec nap{0, std::min(most, 1'000'000L << std::min(naps_++, 6u))};
   futex(own_.doorbell, FUTEX_WAIT, seen_, &nap);
   seen_ = own_.doorbell.load(std::memory_order_acquire);

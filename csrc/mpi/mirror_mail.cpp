@@ -1,0 +1,190 @@
+// All that is not a message of a lane: streams, credit, records, poison, farewell.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "mpi/mirror_parts.hpp"
+#include "shm/group.hpp"
+
+namespace pc {
+namespace {
+
+// As its owner would write it: the sequence number last.
+void copy_record(Record& to, const std::byte* from, uint64_t sequence) {
+  constexpr size_t first = sizeof to.sequence;
+  static_assert(offsetof(Record, sequence) == 0);
+  to.sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(reinterpret_cast<std::byte*>(&to) + first, from + first, sizeof to - first);
+  to.sequence.store(sequence, std::memory_order_release);
+}
+
+}  // namespace
+
+std::unique_ptr<Mirror::Letter> Mirror::write(uint32_t kind, uint64_t a, uint64_t b, size_t bytes) const {
+  auto letter = std::make_unique<Letter>(bytes);
+  letter->mail() = Mail{kind, rank_, bytes, a, b};
+  return letter;
+}
+
+void Mirror::post(std::unique_ptr<Letter> letter, const std::vector<int>& to) {
+  for (int peer : to) {
+    letter->requests.emplace_back();
+    library_->isend(letter->data.get(), letter->size, world_[static_cast<size_t>(peer)], mail_tag(), comm_,
+                    letter->requests.back());
+  }
+  sent_.push_back(std::move(letter));
+}
+
+void Mirror::post_receive(int peer) {
+  Letter& letter = *known_[static_cast<size_t>(peer)].letter;
+  letter.requests.resize(1);
+  library_->irecv(letter.data.get(), letter.size, world_[static_cast<size_t>(peer)], mail_tag(), comm_,
+                  letter.requests.front());
+}
+
+// Forgets letters that have been sent.
+bool Mirror::move_sent() {
+  bool moved = false;
+  for (auto& letter : sent_) {
+    for (auto& request : letter->requests) {
+      if (!request.active()) continue;
+      const auto tested = library_->test(request);
+      if (tested.code) fail("MPI_Isend", tested.code, -1);
+      moved |= tested.index == 0;
+    }
+  }
+  std::erase_if(sent_, [](const auto& letter) { return !letter->active(); });
+  return moved;
+}
+
+bool Mirror::move_mail() {
+  bool moved = move_sent();
+  tested_.clear();
+  for (int peer : peers_) tested_.push_back(&known_[static_cast<size_t>(peer)].letter->requests.front());
+  for (uint32_t turn = 0; turn < kMostAtOnce && !peers_.empty(); ++turn) {
+    const auto [index, code] = library_->test_any(tested_.data(), static_cast<int>(tested_.size()));
+    if (index < 0) break;
+    const int peer = peers_[static_cast<size_t>(index)];
+    if (code) fail("MPI_Irecv", code, peer);
+    read(known_[static_cast<size_t>(peer)].letter->mail());
+    post_receive(peer);
+    moved = true;
+  }
+  for (int peer : peers_) moved |= pump(peer);
+  return moved;
+}
+
+// Mails what is new in the stream to a peer, and how much of the peer's stream has been taken.
+bool Mirror::pump(int peer) {
+  Peer& known = known_[static_cast<size_t>(peer)];
+  const uint64_t end = group_.stream_sent(rank_, peer).load(std::memory_order_acquire);
+  const uint64_t taken = group_.stream_taken(peer, rank_).load(std::memory_order_acquire);
+  const size_t capacity = group_.stream_bytes();
+  bool moved = false;
+  while (known.pumped < end) {
+    const size_t place = known.pumped % capacity;
+    const size_t bytes = std::min({static_cast<size_t>(end - known.pumped), capacity - place, kStreamPiece});
+    auto letter = write(Mail::stream, known.pumped, 0, bytes);
+    std::memcpy(letter->mail().body(), group_.stream(rank_, peer) + place, bytes);
+    post(std::move(letter), {peer});
+    known.pumped += bytes;
+    moved = true;
+  }
+  if (taken - known.taken >= capacity / 4) {
+    known.taken = taken;
+    post(write(Mail::taken, taken, 0, 0), {peer});
+    moved = true;
+  }
+  return moved;
+}
+
+void Mirror::tell_credit(Inbound& in, uint64_t consumed) {
+  in.told = consumed;
+  post(write(Mail::credit, in.lane, consumed, 0), {in.peer});
+}
+
+void Mirror::read(const Mail& mail) {
+  const int peer = mail.from;
+  switch (mail.kind) {
+    case Mail::stream: {
+      const size_t place = mail.a % group_.stream_bytes();
+      std::memcpy(group_.stream(peer, rank_) + place, mail.body(), mail.bytes);
+      group_.stream_sent(peer, rank_).store(mail.a + mail.bytes, std::memory_order_release);
+      break;
+    }
+    case Mail::taken:
+      group_.stream_taken(rank_, peer).store(mail.a, std::memory_order_release);
+      break;
+    case Mail::credit: {
+      Outbound& out = outbound(peer, static_cast<uint32_t>(mail.a));
+      out.credit = std::max(out.credit, mail.b);
+      acknowledge(out);
+      break;
+    }
+    case Mail::record: {
+      copy_record(group_.record(peer, mail.a), mail.body(), mail.a);
+      Control& control = group_.control(peer);
+      if (mail.bytes > sizeof(Record) && !control.has_text.load(std::memory_order_relaxed)) {
+        const size_t length = std::min<size_t>(mail.bytes - sizeof(Record), sizeof control.text);
+        std::memcpy(control.text, mail.body() + sizeof(Record), length);
+        control.text[length - 1] = '\0';
+        control.has_text.store(1, std::memory_order_release);
+      }
+      break;
+    }
+    case Mail::poison: {
+      uint64_t clean = 0;
+      group_.control(rank_).poison.compare_exchange_strong(clean, mail.a, std::memory_order_acq_rel);
+      break;
+    }
+    case Mail::departed:
+      group_.control(peer).finished.store(mail.a, std::memory_order_relaxed);
+      group_.control(peer).presence.store(Presence::departed, std::memory_order_release);
+      break;
+  }
+  ring(group_.control(rank_));
+}
+
+void Mirror::publish_record(uint64_t sequence) {
+  const Guard guard(*this);
+  const Record& record = group_.record(rank_, sequence);
+  const Control& own = group_.control(rank_);
+  const size_t text = own.has_text.load(std::memory_order_acquire) ? strnlen(own.text, sizeof own.text - 1) + 1 : 0;
+  auto letter = write(Mail::record, sequence, 0, sizeof(Record) + text);
+  std::memcpy(letter->mail().body(), static_cast<const void*>(&record), sizeof record);
+  std::memcpy(letter->mail().body() + sizeof record, own.text, text);
+  post(std::move(letter), peers_);
+}
+
+void Mirror::publish_poison(uint64_t word) noexcept try {
+  const Guard guard(*this);
+  post(write(Mail::poison, word, 0, 0), peers_);
+  flush(kLastWord);
+} catch (const Error&) {  // who cannot be told notices the rest by itself
+}
+
+void Mirror::depart() noexcept try {
+  const Guard guard(*this);
+  if (library_->finalized()) return;
+  for (int peer : peers_) pump(peer);
+  uint64_t finished = 0;
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    const Record& record = group_.record(rank_, i);
+    if (record.state.load(std::memory_order_relaxed) == CallState::done)
+      finished = std::max(finished, record.sequence.load(std::memory_order_relaxed));
+  }
+  post(write(Mail::departed, finished, 0, 0), peers_);
+  flush(kLastWord);
+} catch (const Error&) {
+}
+
+// Waits a little until all mail has left.
+void Mirror::flush(uint64_t ns) noexcept try {
+  for (const uint64_t until = now_ns() + ns; !sent_.empty() && now_ns() < until; sched_yield()) move_sent();
+} catch (const Error&) {
+}
+
+}  // namespace pc
