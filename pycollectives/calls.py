@@ -82,16 +82,21 @@ class Recipe:
 
 
 @lru_cache(maxsize=1024)
-def _plan(algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, wide: bool, fuse: bool) -> Any:
+def _plan(
+    algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, wide: bool, fuse: bool, spans_hosts: bool
+) -> Any:
     """The native plan; one for every message size."""
-    return _core.Plan(**lower(algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse).arrays())
+    plan = lower(
+        algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse, partials_apart=spans_hosts
+    )
+    return _core.Plan(**plan.arrays())
 
 
 class Calls:
     """The kinds of calls of one communicator."""
 
-    def __init__(self, rank: int, size: int, settings: Settings) -> None:
-        self.rank, self.size, self.settings = rank, size, settings
+    def __init__(self, rank: int, size: int, settings: Settings, *, spans_hosts: bool = False) -> None:
+        self.rank, self.size, self.settings, self.spans_hosts = rank, size, settings, spans_hosts
         self._kept: dict[Kind, Any] = {}
         self._lock = threading.Lock()
 
@@ -165,7 +170,7 @@ class Calls:
         wide = operator is not None and bool(_core.is_wide(number))
         staged = operator is not None and (wide or operator.epilogue != 0)
         root = max(kind.root, 0)
-        plan = _plan(one, self.size, self.rank, root, staged, wide, fuse)
+        plan = _plan(one, self.size, self.rank, root, staged, wide, fuse, self.spans_hosts)
         blocks, sent, taken = self._blocks(kind, unit)
         if code is not None:
             blocks = [n // code.count for n in blocks]  # in items, which are never cut

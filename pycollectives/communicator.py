@@ -15,6 +15,7 @@ import numpy as np
 from . import _core, settings
 from .arrays import Array
 from .bootstrap.rendezvous import Rendezvous
+from .bootstrap.spanning import network_of
 from .calls import Calls
 from .device import Device, Options
 from .errors import AbortedError, BootstrapError, InvalidArgumentError
@@ -22,6 +23,7 @@ from .group import Grouping, outside
 from .inspection import Inspection
 from .plans import Plans
 from .regions import Regions, alone, shared_shape
+from .schedule.placement import compact
 from .schedule.registry import on_change
 from .uneven import Uneven
 from .verbs import Verbs
@@ -70,29 +72,59 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._owns_rendezvous = ranks is None
         self._pid = os.getpid()
         self._splits = self._arrays = 0
+        self._network = network_of(rendezvous, self.world_ranks)
         self.settings = self._agree()
-        spins, yields = settings.patience(self.size)
-        self._core = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, spins, yields)
+        patience = settings.patience(len(self._neighbours), spans_hosts=self._network is not None)
+        self._core = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, *patience)
         self._regions = Regions() if regions is None else regions
         shared: set[int] = set()
         if self.size > 1:
-            offer = json.dumps([self._pid, self._regions.known(self)]).encode()
-            parts = self._exchange("memory", offer, [self._core.fd])
-            for peer, (payload, fds) in enumerate(parts):
-                if peer != self.rank:
-                    self._core.attach(peer, fds[0], json.loads(payload)[0])
-                for fd in fds:
-                    os.close(fd)
-            self._core.close_fd()
-            shared = set.intersection(*(set(json.loads(payload)[1]) for payload, _ in parts))
-        self._messages = _core.Messages(self._core, spins, yields)
-        self._calls = Calls(self.rank, self.size, self.settings)
+            shared = self._attach()
+        self._messages = _core.Messages(self._core, *patience)
+        self._calls = Calls(self.rank, self.size, self.settings, spans_hosts=self._network is not None)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
         self._device = None if device is None else Device(self, device)
         _alive.add(self)
 
     # -- the group ---------------------------------------------------------------------------------------------
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The host of every rank, numbered in the order of their first ranks: (0, 0, 1, 1) for four ranks on two hosts.
+
+        Ranks are on one host where they can share memory.
+        """
+        if self._network is None:
+            return (0,) * self.size
+        return compact(self._network.hosts[rank] for rank in self.world_ranks)
+
+    @property
+    def _neighbours(self) -> list[int]:
+        """The world ranks of the members on this host."""
+        if self._network is None:
+            return list(self.world_ranks)
+        return self._network.neighbours(self.world_ranks, self._rendezvous.rank)
+
+    def _attach(self) -> set[int]:
+        """Map the segments of the others; returns the symmetric arrays that all of them know."""
+        network, mine = self._network, os.getpid()
+        offer = json.dumps([mine, self._regions.known(self), network.groups if network else 0]).encode()
+        parts = self._exchange("memory", offer, [self._core.fd])
+        offers = [json.loads(payload) for payload, _ in parts]
+        for peer, (_, fds) in enumerate(parts):
+            if peer != self.rank and fds:
+                self._core.attach(peer, fds[0], offers[peer][0])
+            elif peer != self.rank and network is not None:
+                _core.attach_remote(self._core, peer, network.lifelines.descriptor(self.world_ranks[peer]))
+            for fd in fds:
+                os.close(fd)
+        self._core.close_fd()
+        if network is not None:
+            network.connect(
+                self._core, self.world_ranks, max(number for *_, number in offers), self.settings.longest_message
+            )
+        return set.intersection(*(set(numbers) for _, numbers, _ in offers))
 
     def _exchange(self, what: str, payload: bytes, fds: Sequence[int] = ()) -> list[tuple[bytes, list[int]]]:
         return self._rendezvous.exchange(

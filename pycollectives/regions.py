@@ -59,12 +59,12 @@ class _Region:
     """The memory of one symmetric array, on all ranks that have it."""
 
     nbytes: int
-    mappings: dict[int, Any]  # by world rank
+    mappings: dict[int, Any]  # by world rank; of this host only
     dropped: bool = False  # no array of this rank uses it any more
 
     def serves(self, comm: Communicator) -> bool:
-        """Have all members of `comm` mapped it?"""
-        return all(rank in self.mappings for rank in comm.world_ranks)
+        """Have all members of `comm` on this host mapped it?"""
+        return all(rank in self.mappings for rank in comm._neighbours)
 
 
 class Regions:
@@ -108,7 +108,9 @@ class Regions:
     @staticmethod
     def _announce(comm: Communicator, number: int, region: _Region) -> None:
         if region.serves(comm) and not comm.closed:
-            addresses = [region.mappings[rank].address for rank in comm.world_ranks]
+            addresses = [
+                region.mappings[rank].address if rank in region.mappings else 0 for rank in comm.world_ranks
+            ]
             comm._native().add_region(number, addresses, region.nbytes)
 
     def empty(self, comm: Communicator, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -126,7 +128,7 @@ class Regions:
             same = {
                 n: region
                 for n, region in self._regions.items()
-                if set(region.mappings) == set(comm.world_ranks)
+                if set(region.mappings) == set(comm._neighbours)
             }
             held = [n for n, region in same.items() if not region.dropped]
         offer = json.dumps([nbytes, problem, number, held]).encode()
@@ -138,6 +140,8 @@ class Regions:
                 if trouble:
                     raise TransportError(f"rank {rank}: {trouble}", rank=comm.rank, peer=rank)
             for rank, (theirs, *_) in enumerate(offers):
+                if not parts[rank][1]:  # on another host
+                    continue
                 mapping = own if rank == comm.rank else _core.Mapping.attach(parts[rank][1][0], theirs)
                 region.mappings[comm.world_ranks[rank]] = mapping
         finally:

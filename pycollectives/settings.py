@@ -11,6 +11,7 @@ from .dispatch import Series, Table, Tuning, environment, tuning_file
 from .errors import InvalidArgumentError
 
 MIB = 1 << 20
+NETWORK_NAP_US = 50
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Settings:
     tuning: Tuning
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
+
+    @property
+    def longest_message(self) -> int:
+        """No message between hosts is longer."""
+        return max(2 * self.segment_bytes, MIB)
 
     def encode(self) -> bytes:
         tuning = {
@@ -79,7 +85,12 @@ def tuned(size: int, segment: int) -> Tuning:
     return Tuning(found.content.machine(machine), table, f"measured: {found.remark}")
 
 
-def patience(size: int) -> tuple[int, int]:
-    """Spins and yields before a waiting rank sleeps: long where every rank has a core, short where they take turns."""
-    spins = number("PYCOLLECTIVES_SPINS", 1000 if size <= cores() else 30)
-    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200)
+def patience(size: int, *, spans_hosts: bool = False) -> tuple[int, int, int]:
+    """Spins and yields before a waiting rank sleeps, and the longest nap in microseconds.
+
+    `size`: the ranks on this host. Spins are many where every rank has a core, few where they take turns, and few where
+    each of them looks at the network, which nobody but the waiting rank does: it naps shortly, too.
+    """
+    few, many, nap = (30, 64, NETWORK_NAP_US) if spans_hosts else (30, 1000, 50_000)
+    spins = number("PYCOLLECTIVES_SPINS", many if size <= cores() else few)
+    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200), nap

@@ -19,13 +19,17 @@ NONCE_BYTES = 32
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process that made the other end; the pid is 0 when it is in a foreign namespace."""
+    """(pid, uid) of the process that made the other end of a Unix socket; the pid is 0 when it is in a foreign namespace."""
+    if sock.family != socket.AF_UNIX:
+        return 0, -1  # on another host
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid & 0xFFFFFFFF
 
 
 def refusal_of_user(sock: socket.socket) -> str | None:
     """Why the peer's user is not trusted, or None."""
+    if sock.family != socket.AF_UNIX:  # only the secret counts there
+        return None
     uid = peer_credentials(sock)[1]
     if uid == os.geteuid():
         return None

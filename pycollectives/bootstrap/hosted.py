@@ -11,12 +11,16 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.client import Connection, SocketRendezvous
 from pycollectives.bootstrap.handshake import introduce
 from pycollectives.bootstrap.wire import Channel
 from pycollectives.errors import BootstrapError
+
+if TYPE_CHECKING:
+    from pycollectives.bootstrap.addresses import Door
 
 _SETTLE_SECONDS = 1.0
 _serving: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -83,6 +87,11 @@ def host(name: str, secret: bytes, size: int, kind: str) -> HostedRendezvous:
             f"the abstract socket {name!r} is taken: another job uses the same name", rank=0
         ) from error
     listener.listen(size + 16)
+    return serve(listener, secret, size, kind)
+
+
+def serve(listener: socket.socket, secret: bytes, size: int, kind: str) -> HostedRendezvous:
+    """Serve a job of ``size`` ranks at a listening socket, as rank 0."""
     broker = Broker(size, listener=listener, secret=secret)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     broker.attach(0, theirs)
@@ -115,3 +124,28 @@ def join(name: str, secret: bytes, rank: int, size: int, kind: str, timeout: flo
             raise
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
+
+
+def join_over_tcp(
+    door: Door, secret: bytes, rank: int, size: int, kind: str, timeout: float
+) -> SocketRendezvous:
+    """Come to the job that rank 0 serves at ``door``, on another host. Raises BootstrapError."""
+    from pycollectives.bootstrap.addresses import connect
+
+    deadline = time.monotonic() + timeout
+    try:
+        sock = connect(door, timeout)
+    except OSError as error:
+        tried = ", ".join(door.addresses()) or "no address"
+        raise BootstrapError(
+            f"rank 0, on {door.host.name}, cannot be reached at port {door.port} of {tried}: {error}; "
+            "the hosts of a job need TCP connections between them",
+            rank=rank,
+            peer=0,
+        ) from error
+    try:
+        channel = introduce(sock, secret, rank, size, deadline)
+    except BaseException:
+        sock.close()
+        raise
+    return SocketRendezvous(Connection(channel, rank, "rank 0, which serves the exchanges,"), size, kind)

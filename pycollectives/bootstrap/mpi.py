@@ -1,4 +1,7 @@
-"""Ranks that MPI started: MPI carries rank 0's socket name and secret once, the broker carries the rest."""
+"""Ranks that MPI started: MPI carries names and secrets of sockets once, the broker carries the rest.
+
+Where the ranks are on several hosts MPI carries the data between these, too (spanning.py, csrc/mpi).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import secrets
 import sys
 from typing import Any
 
-from pycollectives.bootstrap import hosted
-from pycollectives.bootstrap.hosted import Host
+from pycollectives.bootstrap import hosted, spanning
+from pycollectives.bootstrap.places import find_hosts
 from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
 from pycollectives.bootstrap.settings import connect_timeout, number
 from pycollectives.errors import BootstrapError, UnsupportedError
@@ -26,7 +29,7 @@ def launched_size() -> int | None:
 
 
 def discover() -> Rendezvous:
-    """The rendezvous of all ranks that mpiexec started. Raises BootstrapError, UnsupportedError."""
+    """The rendezvous of all ranks that mpiexec started. Raises BootstrapError."""
     launched = launched_size()
     try:
         MPI = _load(launched)
@@ -70,7 +73,7 @@ def _another_library(MPI: Any, started: str, sees: str) -> BootstrapError:
 def from_communicator(comm: Any) -> Rendezvous:
     """The rendezvous of the ranks of an mpi4py intracommunicator; collective over it.
 
-    Raises UnsupportedError when they are not all on one host, BootstrapError otherwise.
+    Raises BootstrapError when they cannot meet, UnsupportedError for an intercommunicator.
     """
     for name in ("Get_rank", "Get_size", "allgather"):
         if not callable(getattr(comm, name, None)):
@@ -80,6 +83,14 @@ def from_communicator(comm: Any) -> Rendezvous:
     rank, size = comm.Get_rank(), comm.Get_size()
     if size == 1:
         return SingleRendezvous()
+    hosts = find_hosts(rank, size, comm.allgather)
+    if max(hosts) > 0:
+        return _span(comm, hosts)
+    return _on_one_host(comm)
+
+
+def _on_one_host(comm: Any) -> Rendezvous:
+    rank, size = comm.Get_rank(), comm.Get_size()
     name, secret, problem = "", b"", ""
     served = None
     if rank == 0:
@@ -89,11 +100,9 @@ def from_communicator(comm: Any) -> Rendezvous:
         except (OSError, BootstrapError) as error:
             problem = str(error)
     try:
-        entries: list[tuple[Host, str, bytes, str]] = comm.allgather((Host.here(), name, secret, problem))
-        _, name, secret, problem = entries[0]
+        name, secret, problem = comm.bcast((name, secret, problem))
         if problem:
             raise BootstrapError(f"rank 0 cannot serve the job: {problem}", rank=rank, peer=0)
-        _check_one_host([entry[0] for entry in entries])
     except BaseException:
         if served is not None:
             served.abandon()
@@ -101,14 +110,30 @@ def from_communicator(comm: Any) -> Rendezvous:
     return served or hosted.join(name, secret, rank, size, "mpi", connect_timeout())
 
 
-def _check_one_host(hosts: list[Host]) -> None:
-    """Every rank comes to the same conclusion."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    for rank, host in enumerate(hosts):
-        groups.setdefault((host.boot, host.network), []).append(rank)
-    if len(groups) > 1:
-        places = (f"{hosts[ranks[0]].name}: ranks {', '.join(map(str, ranks))}" for ranks in groups.values())
-        raise UnsupportedError(
-            f"the ranks run on {len(groups)} hosts or network namespaces ({'; '.join(places)}); "
-            "all ranks of a job must run on one host"
+def _span(comm: Any, hosts: tuple[int, ...]) -> Rendezvous:
+    """Several hosts: MPI carries the data too, over a duplicate of the communicator."""
+    from mpi4py import MPI
+
+    from pycollectives import _core
+
+    level = MPI.Query_thread()
+    if level < MPI.THREAD_MULTIPLE:
+        names = {
+            getattr(MPI, f"THREAD_{name}"): name for name in ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+        }
+        raise BootstrapError(
+            f"MPI was initialised with MPI_THREAD_{names.get(level, level)}, but ranks on several hosts need "
+            "MPI_THREAD_MULTIPLE: let mpi4py initialise MPI (its default), or call MPI_Init_thread with it",
+            rank=comm.Get_rank(),
         )
+    world, local, network = spanning.meet(comm.Get_rank(), hosts, comm.allgather, "mpi")
+    own = comm.Dup()
+    own.Set_errhandler(MPI.ERRORS_RETURN)
+    network.comm, network.handle = own, MPI._handleof(own)
+    network.tags = own.Get_attr(MPI.TAG_UB) or 32767
+    network.library = _core.MpiLibrary(
+        extension=MPI.__file__,
+        handle_bytes=MPI._sizeof(MPI.Comm),
+        byte_type=MPI._handleof(MPI.BYTE),
+    )
+    return spanning.SpanningRendezvous(world, local, network, "mpi")

@@ -21,13 +21,18 @@ def number(name: str) -> int | None:
     return value
 
 
+def seconds(name: str, default: float) -> float:
+    """The environment variable as a number of seconds > 0. Raises BootstrapError."""
+    text = os.environ.get(name, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value > 0:
+        raise BootstrapError(f"{name} is {text!r}, not a number of seconds > 0")
+    return value
+
+
 def connect_timeout() -> float:
     """Seconds to wait for the other ranks to start: PYCOLLECTIVES_BOOTSTRAP_TIMEOUT, 300 unless set."""
-    text = os.environ.get("PYCOLLECTIVES_BOOTSTRAP_TIMEOUT", "300")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds > 0:
-        raise BootstrapError(f"PYCOLLECTIVES_BOOTSTRAP_TIMEOUT is {text!r}, not a number of seconds > 0")
-    return seconds
+    return seconds("PYCOLLECTIVES_BOOTSTRAP_TIMEOUT", 300.0)

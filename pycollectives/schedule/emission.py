@@ -68,10 +68,12 @@ class Channel:
         rests_in_work: bool,
         finishes_input: bool,
         all_places_output: bool,
+        partials_apart: bool = False,
     ) -> None:
         self.plan, self.held_in, self.held_out, self.wide = plan, set(held_in), set(held_out), wide
         self.rests_in_work, self.finishes_input = rests_in_work, finishes_input
         self.always_out = all_places_output
+        self.partials_apart = partials_apart
         self.stored: dict[tuple[str, int], Where] = {}  # where a written chunk is now
         self.is_wide: dict[tuple[str, int], bool] = {}  # and whether as float32
         self.connections: dict[tuple[int, ...], int] = {}
@@ -144,7 +146,7 @@ class Channel:
             operands = [self._local(step.chunks, step.step)]
         if step.kind == "combine":
             operands.append(self._local(step.target, step.step))
-        targets = self._targets(step.target, self.wide and step.after_partial)
+        targets = self._targets(step.target, self.wide and step.after_partial, later)
         store_wide = self.wide and all(w in (Where.DATA_WORK, Where.SCRATCH) for w, _ in targets)
         shape = self._refs(targets)
         flags = (Flag.STORE_WIDE if store_wide else 0) | (Flag.FINAL if step.completes else 0)
@@ -200,16 +202,18 @@ class Channel:
         unread = Where.DATA_OUT if self.always_out else Where.DATA_IN
         return [(self.stored.get(("data", i), unread), i) for i in chunks.index]
 
-    def _targets(self, chunks: Chunks, wide: bool) -> list[tuple[Where, int]]:
+    def _targets(self, chunks: Chunks, wide: bool, later: Sequence[Step]) -> list[tuple[Where, int]]:
         """Where `chunks` are written to."""
         if chunks.space == "scratch":
             return self._scratch(chunks)
         if chunks.space != "data":
             return [(Where.OUTPUT, i) for i in chunks.index]
         works = wide or self.rests_in_work or (self.wide and not self.held_out.issuperset(chunks.index))
-        return [
-            (Where.DATA_OUT if i in self.held_out and not works else Where.DATA_WORK, i) for i in chunks.index
-        ]
+        outgoing = set() if works else self.held_out
+        if self.partials_apart and outgoing:
+            again = {i for step in later for space, i in step.writes() if space == "data"}
+            outgoing = outgoing - again
+        return [(Where.DATA_OUT if i in outgoing else Where.DATA_WORK, i) for i in chunks.index]
 
     def _scratch(self, chunks: Chunks) -> list[tuple[Where, int]]:
         sizes = self.plan.scratch_like

@@ -80,13 +80,15 @@ def lower(
     staged: bool = False,
     wide: bool = False,
     fuse: bool = True,
+    partials_apart: bool = False,
 ) -> LoweredPlan:
     """The plan of `rank`.
 
     staged: find out which values are partial and which complete (needed for averages and for 16- and 8-bit
     floats). wide: partial values are kept and sent in the accumulation type. fuse=False: one instruction per
     operation, all stores kept and made to the output (for tracing: the output then has the size of the whole
-    working vector).
+    working vector). partials_apart: a chunk goes to the output only when it is written for the last time, that is when it is
+    complete: it then has passed through all ranks, each of which has compared the fingerprint of the call.
     A schedule that is not the project's own is verified first: raises ScheduleError.
     """
     from .verifier import Stage, verified
@@ -111,7 +113,10 @@ def lower(
         ]
     contract = COLLECTIVES[algorithm.collective]
     message, connections, depth = limits(algorithm, size, root)
-    plan = LoweredPlan(size, rank, schedule.nchunks, message, connections, depth, contract.needs_all)
+    proves_all = partials_apart and fuse and contract.reduces
+    plan = LoweredPlan(
+        size, rank, schedule.nchunks, message, connections, depth, contract.needs_all, proves_all
+    )
     everything = range(schedule.nchunks)
     held_in = everything if not fuse else contract.input_chunks(rank, size, root, schedule.nchunks)
     held_out = everything if not fuse else contract.output_chunks(rank, size, root, schedule.nchunks)
@@ -142,6 +147,7 @@ def lower(
             rests_in_work=bool(contract.prefix) and staged and fuse,
             finishes_input=contract.reduces and (size == 1 or bool(contract.prefix)),
             all_places_output=not fuse,
+            partials_apart=proves_all,
         ).emit(steps)
     return plan
 

@@ -41,6 +41,7 @@ class LoweredPlan:
     max_connections: int
     steps: int
     waits_for_all: bool
+    proves_all: bool = False
     instructions: list[tuple[int, ...]] = field(default_factory=list)
     operands: list[tuple[int, int, int]] = field(default_factory=list)  # peer or -1, refs, wide
     refs: list[tuple[int, int]] = field(default_factory=list)  # place, chunk
@@ -63,6 +64,7 @@ class LoweredPlan:
             "max_connections": self.max_connections,
             "steps": self.steps,
             "waits_for_all": self.waits_for_all,
+            "proves_all": self.proves_all,
             "instructions": table(self.instructions, 8),
             "operands": table(self.operands, 3),
             "refs": table(self.refs, 2),

@@ -1,0 +1,162 @@
+"""Jobs on several hosts.
+
+    world    a broker in rank 0's process, behind a TCP port: payloads of all ranks
+    local    a broker in the process of each host's first rank, behind an abstract socket: descriptors, which only the ranks
+             of one host can pass to each other
+    MPI      the data, see csrc/mpi
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pycollectives.bootstrap import hosted
+from pycollectives.bootstrap.addresses import Door, listen
+from pycollectives.bootstrap.hosted import Host
+from pycollectives.bootstrap.lifelines import Lifelines
+from pycollectives.bootstrap.places import Gather
+from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
+from pycollectives.bootstrap.settings import connect_timeout
+from pycollectives.errors import BootstrapError, TransportError
+
+_HEAD = struct.Struct("<II")  # the rank, its descriptors
+
+
+@dataclass
+class Network:
+    """How the ranks of a job reach those on other hosts. `hosts[r]`: the number of world rank r's host."""
+
+    hosts: tuple[int, ...]
+    names: tuple[str, ...]  # of the hosts
+    library: Any  # _core.MpiLibrary
+    comm: Any  # mpi4py's communicator, of this library alone; its ranks are the world's
+    handle: int
+    tags: int  # the largest tag
+    lifelines: Lifelines
+    groups: int = 0  # communicators made so far, as far as this rank knows
+
+    def neighbours(self, world_ranks: Sequence[int], rank: int) -> list[int]:
+        """Those of `world_ranks` that are on the host of `rank`, itself included."""
+        return [each for each in world_ranks if self.hosts[each] == self.hosts[rank]]
+
+
+    def connect(self, core: Any, world_ranks: Sequence[int], number: int, longest_message: int) -> None:
+        """Connect a native communicator to its members on other hosts; `number` is the largest of their `groups`.
+
+        Any two ranks so have tags of their own for every communicator that both are in.
+        """
+        from pycollectives import _core
+
+        self.groups = number + 1
+        first = number * _core.MPI_TAGS
+        if first + _core.MPI_TAGS > self.tags:
+            raise TransportError(
+                f"this MPI library has tags for {self.tags // _core.MPI_TAGS} communicators only"
+            )
+        _core.connect(core, self.library, self.handle, list(world_ranks), first, longest_message)
+
+
+def network_of(rendezvous: Rendezvous, world_ranks: Sequence[int]) -> Network | None:
+    """The network between `world_ranks`, or None where they all share memory."""
+    network: Network | None = getattr(rendezvous, "network", None)
+    if network is None or len({network.hosts[rank] for rank in world_ranks}) == 1:
+        return None
+    return network
+
+
+class SpanningRendezvous:
+    """The rendezvous of a rank whose job has several hosts."""
+
+    def __init__(self, world: Rendezvous, local: Rendezvous, network: Network, kind: str) -> None:
+        self.rank, self.size, self.kind = world.rank, world.size, kind
+        self.network = network
+        self._world, self._local = world, local
+
+    def exchange(
+        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+    ) -> list[tuple[bytes, list[int]]]:
+        """See `Rendezvous.exchange`. Descriptors come from ranks of this host only; others' lists are empty."""
+        deadline = time.monotonic() + timeout
+        head = _HEAD.pack(self.rank, len(fds))
+        parts = self._world.exchange(key, index, count, head + payload, [], timeout)
+        heads = [_HEAD.unpack_from(part) for part, _ in parts]
+        found: list[tuple[bytes, list[int]]] = [(part[_HEAD.size :], []) for part, _ in parts]
+        if not any(number for _, number in heads):
+            return found
+        hosts = self.network.hosts
+        near = [i for i, (rank, _) in enumerate(heads) if hosts[rank] == hosts[self.rank]]
+        left = max(0.0, deadline - time.monotonic())
+        passed = self._local.exchange(key, near.index(index), len(near), b"", fds, left)
+        for place, (_, descriptors) in zip(near, passed, strict=True):
+            found[place][1].extend(descriptors)
+        return found
+
+    def close(self) -> None:
+        """See `Rendezvous.close`."""
+        self._world.close()
+        self._local.close()
+        self.network.lifelines.close()
+
+
+@dataclass
+class _Offer:
+    """What a rank tells all others before they can meet."""
+
+    host: Host
+    lifeline: Door | None = None
+    door: Door | None = None  # of the world's broker
+    name: str = ""  # of the local broker
+    secret: bytes = b""
+    problem: str = ""
+
+
+def meet(rank: int, hosts: tuple[int, ...], gather: Gather, kind: str) -> tuple[Rendezvous, Rendezvous, Network]:
+    """Bring the ranks of several hosts together; collective. The network's MPI part is the caller's to fill in.
+
+    Raises BootstrapError on every rank if one cannot take part.
+    """
+    near = [r for r, host in enumerate(hosts) if host == hosts[rank]]
+    served: list[hosted.HostedRendezvous] = []
+    offer = _Offer(Host.here())
+    world: Rendezvous | None = None
+    local: Rendezvous = SingleRendezvous()
+    try:
+        lifelines = Lifelines()
+        offer.lifeline = lifelines.door
+        if rank == near[0] or rank == 0:
+            offer.secret = secrets.token_bytes(32)
+        if rank == near[0] and len(near) > 1:
+            offer.name = hosted.random_name()
+            local = hosted.host(offer.name, offer.secret, len(near), kind)
+            served.append(local)
+        if rank == 0:
+            listener = listen(len(hosts) + 16)
+            offer.door = Door.of(listener)
+            world = hosted.serve(listener, offer.secret, len(hosts), kind)
+            served.append(world)
+    except (OSError, BootstrapError) as error:
+        offer.problem = str(error)
+    try:
+        offers: list[_Offer] = gather(offer)
+        for each, other in enumerate(offers):
+            if other.problem:
+                raise BootstrapError(f"rank {each} cannot take part: {other.problem}", rank=rank, peer=each)
+        timeout = connect_timeout()
+        if world is None:
+            assert offers[0].door is not None
+            world = hosted.join_over_tcp(offers[0].door, offers[0].secret, rank, len(hosts), kind, timeout)
+        if rank != near[0]:
+            leader = offers[near[0]]
+            local = hosted.join(leader.name, leader.secret, near.index(rank), len(near), kind, timeout)
+        lifelines.connect({r: o.lifeline for r, o in enumerate(offers) if r not in near and o.lifeline})
+    except BaseException:
+        for each in served:
+            each.abandon()
+        raise
+    names = tuple(offers[hosts.index(host)].host.name for host in range(max(hosts) + 1))
+    return world, local, Network(hosts, names, None, None, 0, 0, lifelines)

@@ -1,0 +1,274 @@
+"""Hosts on one machine: network namespaces behind a switch, with delay, rate and loss; and MPI jobs across them.
+
+    pc-PID-0 ---- eth0 --.
+    pc-PID-1 ---- eth0 ---+-- pc-PID-switch      a bridge; with delay, rate or loss the program wire.cpp
+    pc-PID-2 ---- eth0 --'
+
+A host has its own network, host name and /etc/hosts, but the files and processes of this machine. That needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RSH = """#!/bin/sh
+# Runs a command on a host, as ssh does: rsh [options] HOST COMMAND...
+while :; do case $1 in -l|-p|-o) shift 2;; -*) shift;; *) break;; esac; done
+host=$1; shift
+exec nsenter --net=/run/netns/{prefix}-${{host#host}} unshare --uts --mount /bin/sh -c \\
+  "mount --bind {folder}/hosts /etc/hosts && hostname $host && cd {folder} && $*"
+"""
+FOREIGN = ("PYCOLLECTIVES_", "PMI", "OMPI_", "MASTER_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_")
+
+
+def obstacle() -> str:
+    """Why there can be no hosts on this machine; empty if there can."""
+    for tool in ("ip", "nsenter", "unshare"):
+        if shutil.which(tool) is None:
+            return f"there is no {tool}"
+    name = f"pc-{os.getpid()}-probe"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if made.returncode:
+        return made.stderr.strip() or "ip netns add fails"
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job has left."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    def check(self) -> str:
+        """Its output, if it ended well."""
+        assert self.code == 0, f"exit code {self.code} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
+        return self.out
+
+
+class Library:
+    """An MPI library in a virtual environment of its own."""
+
+    def __init__(self, python: Path) -> None:
+        self.python = python
+        self.mpiexec = python.parent / "mpiexec"
+        text = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
+        self.name = "impi" if "Intel" in text else "openmpi" if "OpenRTE" in text or "Open MPI" in text else "mpich"
+
+    def environment(self) -> dict[str, str]:
+        """Variables for jobs whose data really take the network."""
+        path = {"PATH": f"{self.python.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        if self.name == "openmpi":
+            return path | {
+                "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "OMPI_MCA_pml": "ob1",
+                "OMPI_MCA_btl": "self,sm,tcp",
+                "OMPI_MCA_btl_tcp_if_include": "eth0",
+                "OMPI_MCA_mpi_yield_when_idle": "1",
+                "PRTE_MCA_prte_silence_shared_fs": "1",
+            }
+        if self.name == "impi":
+            return path | {"FI_PROVIDER": "tcp", "I_MPI_FABRICS": "shm:ofi", "I_MPI_HYDRA_IFACE": "eth0"}
+        return path | {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+
+    def command(self, agent: Path, ranks_of: Sequence[int], *, survive: bool) -> list[str]:
+        """mpiexec for ranks_of[h] ranks on host h, in blocks; `survive`: a dead rank does not end the others."""
+        n = str(sum(ranks_of))
+        if self.name == "openmpi":
+            hosts = ",".join(f"host{i}:{k}" for i, k in enumerate(ranks_of))
+            extra = ["--enable-recovery", "--continuous"] if survive else []
+            return [str(self.mpiexec), "--prtemca", "plm_ssh_agent", str(agent), "--host", hosts, *extra, "-n", n]
+        hosts = ",".join(f"host{i}:{k}" for i, k in enumerate(ranks_of))
+        extra = ["-disable-auto-cleanup"] if survive else []
+        return [
+            *(str(self.mpiexec), "-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "eth0"),
+            *(*extra, "-hosts", hosts, "-n", n),
+        ]
+
+
+class Cluster:
+    """`n` hosts. Delay of one way in microseconds, rate in Mbit/s, loss in millionths; 0: none."""
+
+    def __init__(self, n: int, *, delay_us: int = 0, mbit: float = 0, loss_ppm: int = 0) -> None:
+        self.n = n
+        self.prefix = f"pc-{os.getpid()}"
+        self.folder = Path(tempfile.mkdtemp(prefix="pycollectives-hosts-"))
+        self.folder.chmod(0o755)
+        self._wire: subprocess.Popen[str] | None = None
+        self._jobs: list[subprocess.Popen[str]] = []
+        self.agent = self.folder / "rsh"
+        try:
+            self._build(delay_us, mbit, loss_ppm)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, delay_us: int, mbit: float, loss_ppm: int) -> None:
+        switch = f"{self.prefix}-switch"
+        wired = bool(delay_us or mbit or loss_ppm)
+        self._ip("netns", "add", switch)
+        self._ip("-n", switch, "link", "set", "lo", "up")
+        if not wired:
+            self._ip("-n", switch, "link", "add", "br0", "type", "bridge")
+            self._ip("-n", switch, "link", "set", "br0", "up")
+        names = ["127.0.0.1 localhost"]
+        for i in range(self.n):
+            host = f"{self.prefix}-{i}"
+            self._ip("netns", "add", host)
+            self._ip("-n", host, "link", "set", "lo", "up")
+            self._ip(
+                *("-n", host, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{i}", "netns", switch)
+            )
+            self._ip("-n", host, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
+            self._ip("-n", host, "link", "set", "eth0", "up")
+            self._ip("-n", switch, "link", "set", f"port{i}", *(() if wired else ("master", "br0")), "up")
+            names.append(f"10.77.0.{i + 1} host{i}")
+        (self.folder / "hosts").write_text("\n".join(names) + "\n")
+        self.agent.write_text(RSH.format(prefix=self.prefix, folder=self.folder))
+        self.agent.chmod(0o755)
+        if wired:
+            program = self.folder / "wire"
+            compiler = os.environ.get("CXX", "g++")
+            source = Path(__file__).parent / "wire.cpp"
+            subprocess.run([compiler, "-std=c++20", "-O2", str(source), "-o", str(program)], check=True)
+            ports = [f"port{i}" for i in range(self.n)]
+            numbers = [str(delay_us), str(mbit), str(loss_ppm)]
+            self._wire = subprocess.Popen(
+                ["ip", "netns", "exec", switch, str(program), *numbers, *ports], stdout=subprocess.PIPE, text=True
+            )
+            assert self._wire.stdout is not None and self._wire.stdout.readline() == "ready\n"
+
+    @staticmethod
+    def _ip(*arguments: str) -> None:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+    def cut(self, host: int) -> None:
+        """Pull the cable of a host."""
+        self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "down")
+
+    def mend(self, host: int) -> None:
+        """Plug it in again."""
+        self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "up")
+
+    def start(
+        self,
+        library: Library,
+        ranks_of: Sequence[int],
+        *command: object,
+        env: Mapping[str, str] | None = None,
+        survive: bool = False,
+    ) -> subprocess.Popen[str]:
+        """A job of ranks_of[h] ranks on host h; mpiexec runs on host 0."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        line = shlex.join([*library.command(self.agent, ranks_of, survive=survive), *map(str, command)])
+        job = subprocess.Popen(
+            [str(self.agent), "host0", line],
+            env=clean | library.environment() | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._jobs.append(job)
+        return job
+
+    def finish(self, job: subprocess.Popen[str], limit: float) -> Finished:
+        """Wait for a job, which is killed after `limit` seconds."""
+        start = time.monotonic()
+        try:
+            out, err = job.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            self._kill(job)
+            out, err = job.communicate()
+            err += f"\nkilled after {limit} s"
+        self._sweep()
+        return Finished(job.returncode, out, err, time.monotonic() - start)
+
+    def run(
+        self,
+        library: Library,
+        ranks_of: Sequence[int],
+        *command: object,
+        env: Mapping[str, str] | None = None,
+        limit: float = 60.0,
+        survive: bool = False,
+    ) -> Finished:
+        """Start a job and wait for it."""
+        return self.finish(self.start(library, ranks_of, *command, env=env, survive=survive), limit)
+
+    def _kill(self, job: subprocess.Popen[str]) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)
+        time.sleep(0.5)
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """Everything that runs on the hosts."""
+        found: list[int] = []
+        for i in range(self.n):
+            done = subprocess.run(["ip", "netns", "pids", f"{self.prefix}-{i}"], capture_output=True, text=True)
+            found += [int(pid) for pid in done.stdout.split()]
+        return found
+
+    def _sweep(self) -> None:
+        for _ in range(50):
+            left = self.processes()
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left:
+                return
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """End everything."""
+        for job in self._jobs:
+            if job.poll() is None:
+                self._kill(job)
+                job.communicate()
+        self._sweep()
+        if self._wire is not None:
+            self._wire.kill()
+            self._wire.wait()
+        for name in [*(f"{self.prefix}-{i}" for i in range(self.n)), f"{self.prefix}-switch"]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+if __name__ == "__main__":  # hosts.py PYTHON RANKS,RANKS... COMMAND...: a job by hand; DELAY_US, MBIT, LOSS_PPM shape it
+    shape = {name: float(os.environ.get(name.upper(), "0")) for name in ("delay_us", "mbit", "loss_ppm")}
+    counts = [int(n) for n in sys.argv[2].split(",")]
+    with Cluster(
+        len(counts), delay_us=int(shape["delay_us"]), mbit=shape["mbit"], loss_ppm=int(shape["loss_ppm"])
+    ) as cluster:
+        done = cluster.run(Library(Path(sys.argv[1])), counts, *sys.argv[3:], limit=float(os.environ.get("LIMIT", "60")))
+    print(done.out, end="")
+    print(done.err, end="", file=sys.stderr)
+    print(f"exit code {done.code} after {done.seconds:.1f} s", file=sys.stderr)
+    sys.exit(done.code)
