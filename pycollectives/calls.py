@@ -95,8 +95,8 @@ def _plan(
 class Calls:
     """The kinds of calls of one communicator."""
 
-    def __init__(self, rank: int, size: int, settings: Settings, *, spans_hosts: bool = False) -> None:
-        self.rank, self.size, self.settings, self.spans_hosts = rank, size, settings, spans_hosts
+    def __init__(self, rank: int, size: int, settings: Settings) -> None:
+        self.rank, self.size, self.settings = rank, size, settings
         self._kept: dict[Kind, Any] = {}
         self._lock = threading.Lock()
 
@@ -130,6 +130,7 @@ class Calls:
             max(kind.root, 0),
             dispatch.needs(kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None),
             dispatch.kind_of(kind.verb, dtype_name(kind.dtype)),
+            self.settings.hosts,
         )
 
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:
@@ -170,7 +171,7 @@ class Calls:
         wide = operator is not None and bool(_core.is_wide(number))
         staged = operator is not None and (wide or operator.epilogue != 0)
         root = max(kind.root, 0)
-        plan = _plan(one, self.size, self.rank, root, staged, wide, fuse, self.spans_hosts)
+        plan = _plan(one, self.size, self.rank, root, staged, wide, fuse, bool(self.settings.hosts))
         blocks, sent, taken = self._blocks(kind, unit)
         if code is not None:
             blocks = [n // code.count for n in blocks]  # in items, which are never cut

@@ -81,7 +81,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         if self.size > 1:
             shared = self._attach()
         self._messages = _core.Messages(self._core, *patience)
-        self._calls = Calls(self.rank, self.size, self.settings, spans_hosts=self._network is not None)
+        self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
         self._device = None if device is None else Device(self, device)
@@ -122,7 +122,10 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._core.close_fd()
         if network is not None:
             network.connect(
-                self._core, self.world_ranks, max(number for *_, number in offers), self.settings.longest_message
+                self._core,
+                self.world_ranks,
+                max(number for *_, number in offers),
+                self.settings.longest_message,
             )
         return set.intersection(*(set(numbers) for _, numbers, _ in offers))
 
@@ -133,7 +136,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
 
     def _agree(self) -> settings.Settings:
         """Rank 0's settings."""
-        mine = settings.decide(self.size, nested=not self._owns_rendezvous)
+        hosts = self.hosts if self._network is not None else ()
+        mine = settings.decide(self.size, nested=not self._owns_rendezvous, hosts=hosts)
         if self.size == 1:
             return mine
         return settings.Settings.decode(self._exchange("settings", mine.encode())[0][0])

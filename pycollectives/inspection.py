@@ -22,7 +22,8 @@ class Inspection(Caller):
         restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
         even = self._spelt(verb) not in UNEVEN
         contract = self._verb(verb if even else verb[:-1])
-        known = [find(contract, name) for name in names(contract)]
+        hosts = self.settings.hosts or (0,) * self.size
+        known = [find(contract, name).on(hosts) for name in names(contract)]
         return [describe(one, self.size) for one in known if even or not one.even_only]
 
     def explain(
@@ -50,6 +51,7 @@ class Inspection(Caller):
             self._root(root),
             dispatch.needs(verb, operator, deterministic),
             dispatch.kind_of(verb, "float32"),
+            self.settings.hosts,
         )
         return dispatch.explain(query, self.settings.tuning, named=named, reason=reason)
 

@@ -18,13 +18,14 @@ NETWORK_NAP_US = 50
 class Settings:
     """`pool_bytes`: memory for messages in flight, per rank. `segment_bytes`: the size of one message when data is cut up.
     `algorithms`: the choices of the environment variable PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a
-    group packs with others."""
+    group packs with others. `hosts`: the host of every rank, empty where all are on one."""
 
     pool_bytes: int
     segment_bytes: int
     tuning: Tuning
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
+    hosts: tuple[int, ...] = ()
 
     @property
     def longest_message(self) -> int:
@@ -43,7 +44,7 @@ class Settings:
     @staticmethod
     def decode(data: bytes) -> Settings:
         fields = json.loads(data)
-        told = fields.pop("tuning")
+        told, fields["hosts"] = fields.pop("tuning"), tuple(fields["hosts"])
         table = Table.of(Series.decode(each) for each in told["series"])
         return Settings(tuning=Tuning(Machine(**told["machine"]), table, told["origin"]), **fields)
 
@@ -64,7 +65,7 @@ def number(variable: str, default: int) -> int:
         raise InvalidArgumentError(f"{variable}={text!r} is not a whole number") from None
 
 
-def decide(size: int, *, nested: bool) -> Settings:
+def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
@@ -73,7 +74,7 @@ def decide(size: int, *, nested: bool) -> Settings:
             "PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096"
         )
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
-    return Settings(pool, segment, tuned(size, segment), environment(), fusion)
+    return Settings(pool, segment, tuned(size, segment), environment(), fusion, hosts)
 
 
 def tuned(size: int, segment: int) -> Tuning:

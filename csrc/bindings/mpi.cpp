@@ -35,17 +35,19 @@ void bind_mpi(py::module_& module) {
       .def_property_readonly("cuda_query", &mpi::Library::cuda_query)
       .def("round_trips", &mpi::round_trips, py::call_guard<py::gil_scoped_release>(), py::arg("comm"),
            py::arg("rank"), py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
-           "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test alone.");
+           "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test "
+           "alone.");
   module.def("connect", &connect, py::arg("core"), py::arg("library"), py::arg("comm"), py::arg("world"),
              py::arg("first_tag"), py::arg("message_bytes"), py::keep_alive<1, 2>(),
              "Connects a communicator to its ranks on other hosts (attach_remote names them).");
   module.def("attach_remote",
              [](Handle& core, int peer, int lifeline) { core.group().attach_remote(peer, lifeline); });
-  py::class_<MirrorPing>(module, "MirrorPing", "Messages to a rank on another host and back, as collectives send them.")
+  py::class_<MirrorPing>(module, "MirrorPing",
+                         "Messages to a rank on another host and back, as collectives send them.")
       .def(py::init([](Handle& core, int peer) { return std::make_unique<MirrorPing>(core.group(), peer); }),
            py::keep_alive<1, 2>())
-      .def("round_trips", &MirrorPing::round_trips, py::call_guard<py::gil_scoped_release>(), py::arg("nbytes"),
-           py::arg("turns"), py::arg("timeout"), "Seconds that they take.");
+      .def("round_trips", &MirrorPing::round_trips, py::call_guard<py::gil_scoped_release>(),
+           py::arg("nbytes"), py::arg("turns"), py::arg("timeout"), "Seconds that they take.");
 }
 
 }  // namespace pc

@@ -100,9 +100,9 @@ void bind_plan(py::module_& module) {
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan",
                                           "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"),
-           py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"), py::arg("proves_all"),
-           py::arg("instructions"), py::arg("operands"), py::arg("refs"), py::arg("connections"),
-           py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
+           py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"),
+           py::arg("proves_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
+           py::arg("connections"), py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
       .def_readonly("nchunks", &Plan::nchunks)
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared",

@@ -53,8 +53,7 @@ void Library::Functions<H>::load(void* library, const Identity& identity) {
   find(library, "MPI_Irecv_c", irecv_large);
 }
 
-Library::Library(const Identity& identity)
-    : pointers_(identity.handle_bytes == 8) {
+Library::Library(const Identity& identity) : pointers_(identity.handle_bytes == 8) {
   // NOLOAD: the module is there. dlsym on it searches what it depends on, too, so it finds the MPI library that mpi4py
   // opened for itself, one that is linked statically, and one that is preloaded.
   void* library = dlopen(identity.extension.c_str(), RTLD_LAZY | RTLD_NOLOAD);
@@ -64,8 +63,7 @@ Library::Library(const Identity& identity)
   else if (identity.handle_bytes == 4)
     narrow_.load(library, identity);
   else
-    throw Error(ErrorKind::unsupported,
-                "MPI handles of " + std::to_string(identity.handle_bytes) + " bytes");
+    throw Error(ErrorKind::unsupported, "MPI handles of " + std::to_string(identity.handle_bytes) + " bytes");
   need(library, "MPI_Error_string", error_string_);
   need(library, "MPI_Finalized", finalized_);
   int (*query)() = nullptr;

@@ -72,7 +72,8 @@ void Mirror::send(int peer, uint32_t lane, uint64_t number, const std::byte* pay
   Header& header = group_.header(rank_, peer, lane, number);
   const size_t bytes = header.bytes;
   if (bytes > message_bytes_)
-    throw Error(ErrorKind::unsupported, "a message of " + std::to_string(bytes) + " bytes to another host; at most " +
+    throw Error(ErrorKind::unsupported, "a message of " + std::to_string(bytes) +
+                                            " bytes to another host; at most " +
                                             std::to_string(message_bytes_) + " are possible");
   const int to = world_[static_cast<size_t>(peer)];
   Outbound::Item& item = out.items[number % kDepth];
@@ -240,6 +241,7 @@ Mirror::~Mirror() {
     for (auto& letter : sent_) static_cast<void>(letter.release());
     return;
   }
+  hear_farewells();
   std::vector<mpi::Request*> open;
   const auto collect = [&](mpi::Request& request) {
     if (request.active()) open.push_back(&request);
@@ -252,7 +254,8 @@ Mirror::~Mirror() {
   for (int peer : peers_) collect(known_[static_cast<size_t>(peer)].letter->requests.front());
   for (mpi::Request* request : open) library_->cancel(*request);
   for (auto& out : outbound_)
-    for (uint32_t i = 0; out && i < kDepth; ++i) collect(out->items[i].header), collect(out->items[i].payload);
+    for (uint32_t i = 0; out && i < kDepth; ++i)
+      collect(out->items[i].header), collect(out->items[i].payload);
   for (auto& letter : sent_)
     for (auto& request : letter->requests) collect(request);
   const uint64_t until = now_ns() + kLastWord;

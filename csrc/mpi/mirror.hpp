@@ -103,6 +103,7 @@ class Mirror {
   bool pump(int peer);
   void tell_credit(Inbound& in, uint64_t consumed);
   void flush(uint64_t ns) noexcept;
+  void hear_farewells() noexcept;
 
   Group& group_;
   const std::shared_ptr<const mpi::Library> library_;

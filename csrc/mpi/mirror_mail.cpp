@@ -152,7 +152,8 @@ void Mirror::publish_record(uint64_t sequence) {
   const Guard guard(*this);
   const Record& record = group_.record(rank_, sequence);
   const Control& own = group_.control(rank_);
-  const size_t text = own.has_text.load(std::memory_order_acquire) ? strnlen(own.text, sizeof own.text - 1) + 1 : 0;
+  const size_t text =
+      own.has_text.load(std::memory_order_acquire) ? strnlen(own.text, sizeof own.text - 1) + 1 : 0;
   auto letter = write(Mail::record, sequence, 0, sizeof(Record) + text);
   std::memcpy(letter->mail().body(), static_cast<const void*>(&record), sizeof record);
   std::memcpy(letter->mail().body() + sizeof record, own.text, text);
@@ -169,15 +170,31 @@ void Mirror::publish_poison(uint64_t word) noexcept try {
 void Mirror::depart() noexcept try {
   const Guard guard(*this);
   if (library_->finalized()) return;
-  for (int peer : peers_) pump(peer);
+  std::vector<int> there;
+  for (int peer : peers_) {
+    if (group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed) continue;
+    pump(peer);
+    there.push_back(peer);
+  }
   uint64_t finished = 0;
   for (uint64_t i = 0; i < kRecords; ++i) {
     const Record& record = group_.record(rank_, i);
     if (record.state.load(std::memory_order_relaxed) == CallState::done)
       finished = std::max(finished, record.sequence.load(std::memory_order_relaxed));
   }
-  post(write(Mail::departed, finished, 0, 0), peers_);
+  post(write(Mail::departed, finished, 0, 0), there);
   flush(kLastWord);
+} catch (const Error&) {
+}
+
+// Hears the last words of those who leave at the same time, but does not wait for anybody else.
+void Mirror::hear_farewells() noexcept try {
+  const auto departed = [this](int peer) {
+    return group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed;
+  };
+  const uint64_t until = now_ns() + kFarewell;
+  while (!std::all_of(peers_.begin(), peers_.end(), departed) && now_ns() < until)
+    if (!move_mail()) sched_yield();
 } catch (const Error&) {
 }
 

@@ -12,10 +12,11 @@
 
 namespace pc {
 
-inline constexpr uint32_t kMailEvery = 32;   // calls of progress
-inline constexpr uint32_t kMostAtOnce = 64;  // messages in one call of progress
+inline constexpr uint32_t kMailEvery = 32;          // calls of progress
+inline constexpr uint32_t kMostAtOnce = 64;         // messages in one call of progress
+inline constexpr uint64_t kFarewell = 20'000'000;   // ns that others' last words are waited for
 inline constexpr uint64_t kLastWord = 200'000'000;  // ns that leaving may take
-inline constexpr size_t kStreamPiece = 8 * 1024;    // of a stream in one mail: MPI libraries send this eagerly
+inline constexpr size_t kStreamPiece = 8 * 1024;  // of a stream in one mail: MPI libraries send this eagerly
 
 class Mirror::Guard {
  public:
@@ -91,7 +92,8 @@ struct Mirror::Letter {
   explicit Letter(size_t bytes) : data(new std::byte[sizeof(Mail) + bytes]), size(sizeof(Mail) + bytes) {}
   Mail& mail() const { return *reinterpret_cast<Mail*>(data.get()); }
   bool active() const {
-    return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.active(); });
+    return std::any_of(requests.begin(), requests.end(),
+                       [](const auto& request) { return request.active(); });
   }
 
   const std::unique_ptr<std::byte[]> data;

@@ -112,10 +112,11 @@ class Group {
   Mapping own_;
   std::vector<Mapping> peers_;
   std::vector<std::byte*> base_;
-  std::vector<int> life_;  // descriptors that can be read when the peer is dead: a pidfd, or a connection to it
+  std::vector<int>
+      life_;  // descriptors that can be read when the peer is dead: a pidfd, or a connection to it
   std::vector<bool> remote_;
-  std::vector<uint64_t> lost_since_;    // when a remote rank was first seen to be gone
-  uint64_t published_ = 0;              // the last call whose record has been sent to other hosts
+  std::vector<uint64_t> lost_since_;  // when a remote rank was first seen to be gone
+  uint64_t published_ = 0;            // the last call whose record has been sent to other hosts
   std::unique_ptr<Mirror> mirror_;
   bool forgotten_ = false;
 };

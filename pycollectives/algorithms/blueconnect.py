@@ -24,7 +24,7 @@ def factorizations(size: int) -> list[tuple[int, ...]]:
     """All ways to write `size` as a product of factors above 1, in every order; (1,) for 1."""
     if size == 1:
         return [(1,)]
-    found = [(size,)]
+    found: list[tuple[int, ...]] = [(size,)]
     for first in range(2, size // 2 + 1):
         if size % first == 0:
             found += [(first, *rest) for rest in factorizations(size // first)]

@@ -67,7 +67,9 @@ def torus(p: Program, shape: Shape | None = None) -> None:
 
 
 @algorithm(
-    "all_reduce", cost="2(H+k-2) α + 2(P-1)/P n β + (P-1)/P n γ, half of it between hosts", parameter=EVEN_HOSTS
+    "all_reduce",
+    cost="2(H+k-2) α + 2(P-1)/P n β + (P-1)/P n γ, half of it between hosts",
+    parameter=EVEN_HOSTS,
 )
 def host_torus(p: Program, hosts: tuple[int, ...] | None = None) -> None:
     """The torus whose rows are the hosts: one half of the data begins inside them, the other between them."""

@@ -178,5 +178,3 @@ def keep_watch(sock: socket.socket, seconds: float) -> None:
         (socket.TCP_KEEPCNT, 3),
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-

@@ -16,8 +16,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from pycollectives.bootstrap.hosted import random_name
 from pycollectives.bootstrap.handshake import refusal_of_user
+from pycollectives.bootstrap.hosted import random_name
 from pycollectives.errors import BootstrapError
 
 PLACEMENT = "PYCOLLECTIVES_PLACEMENT"

@@ -1,9 +1,9 @@
 """Jobs on several hosts.
 
-    world    a broker in rank 0's process, behind a TCP port: payloads of all ranks
-    local    a broker in the process of each host's first rank, behind an abstract socket: descriptors, which only the ranks
-             of one host can pass to each other
-    MPI      the data, see csrc/mpi
+world    a broker in rank 0's process, behind a TCP port: payloads of all ranks
+local    a broker in the process of each host's first rank, behind an abstract socket: descriptors, which only the ranks
+         of one host can pass to each other
+MPI      the data, see csrc/mpi
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class Network:
     def neighbours(self, world_ranks: Sequence[int], rank: int) -> list[int]:
         """Those of `world_ranks` that are on the host of `rank`, itself included."""
         return [each for each in world_ranks if self.hosts[each] == self.hosts[rank]]
-
 
     def connect(self, core: Any, world_ranks: Sequence[int], number: int, longest_message: int) -> None:
         """Connect a native communicator to its members on other hosts; `number` is the largest of their `groups`.
@@ -115,7 +114,9 @@ class _Offer:
     problem: str = ""
 
 
-def meet(rank: int, hosts: tuple[int, ...], gather: Gather, kind: str) -> tuple[Rendezvous, Rendezvous, Network]:
+def meet(
+    rank: int, hosts: tuple[int, ...], gather: Gather, kind: str
+) -> tuple[Rendezvous, Rendezvous, Network]:
     """Bring the ranks of several hosts together; collective. The network's MPI part is the caller's to fill in.
 
     Raises BootstrapError on every rank if one cannot take part.
@@ -155,8 +156,8 @@ def meet(rank: int, hosts: tuple[int, ...], gather: Gather, kind: str) -> tuple[
             local = hosted.join(leader.name, leader.secret, near.index(rank), len(near), kind, timeout)
         lifelines.connect({r: o.lifeline for r, o in enumerate(offers) if r not in near and o.lifeline})
     except BaseException:
-        for each in served:
-            each.abandon()
+        for broker in served:
+            broker.abandon()
         raise
     names = tuple(offers[hosts.index(host)].host.name for host in range(max(hosts) + 1))
     return world, local, Network(hosts, names, None, None, 0, 0, lifelines)

@@ -21,6 +21,7 @@ from math import ceil
 from typing import Any
 
 from ..schedule import Algorithm
+from .crossing import Hosts, crossing
 from .footprint import Footprint, footprint
 from .partial import partial_bytes
 
@@ -37,7 +38,8 @@ class Machine:
     ranks take turns on the cores. `beta`, `beta_memory`, `beta_symmetric`: per byte received in messages while the data
     fit into `cache` bytes, beyond them, and where it is read in place (arrays of `comm.empty`). `gamma*`: per byte of
     data reduced: of 32- and 64-bit floats and complex numbers, integers, 16-bit floats, 8-bit floats.
-    `cores`: that the ranks share; `segment`: bytes of one message when data is cut up.
+    `cores`: that the ranks of a host share; `segment`: bytes of one message when data is cut up. `network_alpha`,
+    `network_beta`: per round of messages between hosts, and per byte that leaves or enters the busiest host.
     """
 
     call: float = 0.2e-6
@@ -55,6 +57,8 @@ class Machine:
     cache: int = 32 << 20
     cores: int = 1
     segment: int = 128 << 10
+    network_alpha: float = 30e-6
+    network_beta: float = 1 / 1.25e9
 
     def measured(self, parameters: Mapping[str, float]) -> Machine:
         """With these parameters in place of its own."""
@@ -83,9 +87,25 @@ def stretch(cost: Footprint, size: int, nbytes: int, machine: Machine) -> float:
 
 
 def predict(
-    algorithm: Algorithm, size: int, nbytes: int, machine: Machine, root: int = 0, kind: str = "float"
+    algorithm: Algorithm,
+    size: int,
+    nbytes: int,
+    machine: Machine,
+    root: int = 0,
+    kind: str = "float",
+    hosts: Hosts = (),
 ) -> float:
-    """Seconds for `nbytes` of data (the whole vector) of a `kind` of elements (a key of WIDENING)."""
+    """Seconds for `nbytes` of data (the whole vector) of a `kind` of elements (a key of WIDENING).
+
+    `hosts`: that of every rank, if there are several; what the network takes comes on top of what one host would take, with
+    the cores of all.
+    """
+    if hosts:
+        between = crossing(algorithm, size, hosts, root)
+        network = between.rounds * machine.network_alpha
+        network += nbytes * float(between.busiest) * WIDENING[kind] * machine.network_beta
+        together = replace(machine, cores=machine.cores * len(set(hosts)))
+        return network + predict(algorithm, size, nbytes, together, root, kind)
     cost = footprint(algorithm, size, root)
     crowd = max(1.0, size / machine.cores)
     first, each = (machine.call, machine.alpha) if crowd == 1 else (machine.enter, machine.turn)

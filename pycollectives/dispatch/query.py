@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ops import Operator
-from ..schedule import COLLECTIVES, Algorithm
+from ..schedule import COLLECTIVES, Algorithm, find
 
 KINDS = ("float", "integer", "half", "quarter")  # elements that reduce alike
 # Which measurements stand for a kind that was not measured.
@@ -28,7 +28,8 @@ ANYTHING = Needs()
 class Query:
     """One kind of call. `nbytes`: of the whole vector (all_gather: of the result, reduce_scatter: of the input).
 
-    `kind`: of the elements, one of KINDS where they are reduced, "bytes" where they are only moved.
+    `kind`: of the elements, one of KINDS where they are reduced, "bytes" where they are only moved. `hosts`: the host of
+    every rank, empty where all are on one.
     """
 
     collective: str
@@ -37,6 +38,12 @@ class Query:
     root: int = 0
     needs: Needs = ANYTHING
     kind: str = "float"
+    hosts: tuple[int, ...] = ()
+
+    def algorithm(self, name: str) -> Algorithm:
+        """The algorithm of that name, for ranks on these hosts. Raises InvalidArgumentError for an unknown one."""
+        one = find(self.collective, name)
+        return one.on(self.hosts) if self.hosts else one
 
 
 def kind_of(collective: str, dtype: str) -> str:

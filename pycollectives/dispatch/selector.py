@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from ..cost import Machine, predict
 from ..errors import UnsupportedError
 from ..schedule import Algorithm, find, names
-from ..schedule.registry import shown
 from .query import Query, obstacle
 from .table import Row, Table
 
@@ -65,20 +64,20 @@ def entrants(collective: str, size: int) -> list[str]:
         if parameter is not None and parameter.default is not None:
             usual = parameter.default(size)
             shapes = (c for c in parameter.choices(size) if c != usual and min(c) > 1)
-            found += [f"{name}({shown(choice)})" for choice in shapes]
+            found += [f"{name}({parameter.show(choice)})" for choice in shapes]
     return found
 
 
 def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Race:
     """Every candidate for a call, or `only` some, in the order of preference."""
-    row = tuning.table.find(query, tuning.machine.cores)
+    row = None if query.hosts else tuning.table.find(query, tuning.machine.cores)
     found = []
     for name in entrants(query.collective, query.size) if only is None else only:
-        one = find(query.collective, name)
+        one = query.algorithm(name)
         if why := obstacle(one, query):
             found.append(Candidate(name, None, None, why))
             continue
-        seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind)
+        seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind, query.hosts)
         found.append(Candidate(name, seconds, None if row is None else row.seconds.get(name)))
 
     def order(c: Candidate) -> tuple[bool, bool, bool, float, str]:
@@ -100,8 +99,8 @@ def choose(query: Query, tuning: Tuning, named: str | None = None) -> Algorithm:
             raise UnsupportedError(
                 f"no algorithm of {query.collective} can run this call: {best.name}: {best.obstacle}"
             )
-        return find(query.collective, best.name)
-    one = find(query.collective, named)
+        return query.algorithm(best.name)
+    one = query.algorithm(named)
     if why := obstacle(one, query):
         can = ", ".join(c.name for c in race(query, tuning).candidates if not c.obstacle) or "none"
         raise UnsupportedError(f"{query.collective} by {named!r}: {why}; these can: {can}", algorithm=named)

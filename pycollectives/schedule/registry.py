@@ -110,15 +110,16 @@ class Algorithm:
 
         Raises InvalidArgumentError where the user's `argument` does not fit `size` ranks.
         """
-        if self.argument is not None and self.parameter is not None:
-            if why := self.parameter.misfit(self.argument, size):
-                base = self.name.partition("(")[0]
-                fit = (f"{base}({self.parameter.show(each)})" for each in self.parameter.choices(size))
-                text = f"{self.collective} by {self.name!r}: {why}; these do: {', '.join(fit)}"
-                raise InvalidArgumentError(text)
         if self.restriction is not None and not self.restriction.holds(size):
             return f"it needs {self.restriction.text}, not {size}"
-        return "" if self.parameter is None else self.parameter.obstacle(self.argument)
+        if self.parameter is None:
+            return ""
+        if self.argument is not None and (why := self.parameter.misfit(self.argument, size)):
+            base = self.name.partition("(")[0]
+            fit = (f"{base}({self.parameter.show(each)})" for each in self.parameter.choices(size))
+            text = f"{self.collective} by {self.name!r}: {why}; these do: {', '.join(fit)}"
+            raise InvalidArgumentError(text)
+        return self.parameter.obstacle(self.argument)
 
     def on(self, hosts: tuple[int, ...]) -> Algorithm:
         """The algorithm for ranks on these hosts, if it wants to know them and the user has not said it."""

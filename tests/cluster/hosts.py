@@ -68,7 +68,9 @@ class Library:
         self.python = python
         self.mpiexec = python.parent / "mpiexec"
         text = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
-        self.name = "impi" if "Intel" in text else "openmpi" if "OpenRTE" in text or "Open MPI" in text else "mpich"
+        self.name = (
+            "impi" if "Intel" in text else "openmpi" if "OpenRTE" in text or "Open MPI" in text else "mpich"
+        )
 
     def environment(self) -> dict[str, str]:
         """Variables for jobs whose data really take the network."""
@@ -87,15 +89,30 @@ class Library:
             return path | {"FI_PROVIDER": "tcp", "I_MPI_FABRICS": "shm:ofi", "I_MPI_HYDRA_IFACE": "eth0"}
         return path | {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
 
-    def command(self, agent: Path, ranks_of: Sequence[int], *, survive: bool) -> list[str]:
-        """mpiexec for ranks_of[h] ranks on host h, in blocks; `survive`: a dead rank does not end the others."""
+    def command(self, agent: Path, ranks_of: Sequence[int], *, survive: bool, in_turn: bool) -> list[str]:
+        """mpiexec for ranks_of[h] ranks on host h, in blocks, or, `in_turn`, one host after the other (equal hosts only).
+
+        `survive`: a dead rank does not end the others.
+        """
         n = str(sum(ranks_of))
         if self.name == "openmpi":
             hosts = ",".join(f"host{i}:{k}" for i, k in enumerate(ranks_of))
             extra = ["--enable-recovery", "--continuous"] if survive else []
-            return [str(self.mpiexec), "--prtemca", "plm_ssh_agent", str(agent), "--host", hosts, *extra, "-n", n]
-        hosts = ",".join(f"host{i}:{k}" for i, k in enumerate(ranks_of))
+            extra += ["--map-by", "node"] if in_turn else []
+            return [
+                str(self.mpiexec),
+                "--prtemca",
+                "plm_ssh_agent",
+                str(agent),
+                "--host",
+                hosts,
+                *extra,
+                "-n",
+                n,
+            ]
+        hosts = ",".join(f"host{i}" if in_turn else f"host{i}:{k}" for i, k in enumerate(ranks_of))
         extra = ["-disable-auto-cleanup"] if survive else []
+        extra += ["-ppn", "1"] if in_turn else []
         return [
             *(str(self.mpiexec), "-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "eth0"),
             *(*extra, "-hosts", hosts, "-n", n),
@@ -133,7 +150,20 @@ class Cluster:
             self._ip("netns", "add", host)
             self._ip("-n", host, "link", "set", "lo", "up")
             self._ip(
-                *("-n", host, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{i}", "netns", switch)
+                *(
+                    "-n",
+                    host,
+                    "link",
+                    "add",
+                    "eth0",
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    f"port{i}",
+                    "netns",
+                    switch,
+                )
             )
             self._ip("-n", host, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
             self._ip("-n", host, "link", "set", "eth0", "up")
@@ -150,7 +180,9 @@ class Cluster:
             ports = [f"port{i}" for i in range(self.n)]
             numbers = [str(delay_us), str(mbit), str(loss_ppm)]
             self._wire = subprocess.Popen(
-                ["ip", "netns", "exec", switch, str(program), *numbers, *ports], stdout=subprocess.PIPE, text=True
+                ["ip", "netns", "exec", switch, str(program), *numbers, *ports],
+                stdout=subprocess.PIPE,
+                text=True,
             )
             assert self._wire.stdout is not None and self._wire.stdout.readline() == "ready\n"
 
@@ -175,10 +207,16 @@ class Cluster:
         *command: object,
         env: Mapping[str, str] | None = None,
         survive: bool = False,
+        in_turn: bool = False,
     ) -> subprocess.Popen[str]:
         """A job of ranks_of[h] ranks on host h; mpiexec runs on host 0."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        line = shlex.join([*library.command(self.agent, ranks_of, survive=survive), *map(str, command)])
+        line = shlex.join(
+            [
+                *library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn),
+                *map(str, command),
+            ]
+        )
         job = subprocess.Popen(
             [str(self.agent), "host0", line],
             env=clean | library.environment() | dict(env or {}),
@@ -211,9 +249,11 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         limit: float = 60.0,
         survive: bool = False,
+        in_turn: bool = False,
     ) -> Finished:
         """Start a job and wait for it."""
-        return self.finish(self.start(library, ranks_of, *command, env=env, survive=survive), limit)
+        running = self.start(library, ranks_of, *command, env=env, survive=survive, in_turn=in_turn)
+        return self.finish(running, limit)
 
     def _kill(self, job: subprocess.Popen[str]) -> None:
         with suppress(ProcessLookupError):
@@ -226,7 +266,9 @@ class Cluster:
         """Everything that runs on the hosts."""
         found: list[int] = []
         for i in range(self.n):
-            done = subprocess.run(["ip", "netns", "pids", f"{self.prefix}-{i}"], capture_output=True, text=True)
+            done = subprocess.run(
+                ["ip", "netns", "pids", f"{self.prefix}-{i}"], capture_output=True, text=True
+            )
             found += [int(pid) for pid in done.stdout.split()]
         return found
 
@@ -261,13 +303,17 @@ class Cluster:
         self.close()
 
 
-if __name__ == "__main__":  # hosts.py PYTHON RANKS,RANKS... COMMAND...: a job by hand; DELAY_US, MBIT, LOSS_PPM shape it
+if (
+    __name__ == "__main__"
+):  # hosts.py PYTHON RANKS,RANKS... COMMAND...: a job by hand; DELAY_US, MBIT, LOSS_PPM shape it
     shape = {name: float(os.environ.get(name.upper(), "0")) for name in ("delay_us", "mbit", "loss_ppm")}
     counts = [int(n) for n in sys.argv[2].split(",")]
     with Cluster(
         len(counts), delay_us=int(shape["delay_us"]), mbit=shape["mbit"], loss_ppm=int(shape["loss_ppm"])
     ) as cluster:
-        done = cluster.run(Library(Path(sys.argv[1])), counts, *sys.argv[3:], limit=float(os.environ.get("LIMIT", "60")))
+        done = cluster.run(
+            Library(Path(sys.argv[1])), counts, *sys.argv[3:], limit=float(os.environ.get("LIMIT", "60"))
+        )
     print(done.out, end="")
     print(done.err, end="", file=sys.stderr)
     print(f"exit code {done.code} after {done.seconds:.1f} s", file=sys.stderr)

@@ -74,7 +74,9 @@ def test_names_of_placements() -> None:
     for wrong in ("", "2x0", "a,b", "2x2x2", "3+x", "0+1"):
         with pytest.raises(InvalidArgumentError, match="expected hierarchical"):
             one.bind(wrong)
-    with pytest.raises(InvalidArgumentError, match=r"of 6 ranks, not 4; these do: hierarchical\(4x1\), hierarchical\(2x2\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"of 6 ranks, not 4; these do: hierarchical\(4x1\), hierarchical\(2x2\)"
+    ):
         one.bind("2x3").schedule(4)
     assert compact((5, 5, 2, 5, 9)) == (0, 0, 1, 0, 2)
 
@@ -112,7 +114,9 @@ def test_the_ring_leaves_each_host_once(text: str) -> None:
     hosts = placed.argument or ()
     assert len(crossings(placed)[0]) == max(hosts) + 1
     flat = find("all_reduce", "ring").schedule(len(hosts)).operations()
-    leaving = {r for r, mine in flat.items() for op in mine if op.kind == "send" and hosts[op.peers[0]] != hosts[r]}
+    leaving = {
+        r for r, mine in flat.items() for op in mine if op.kind == "send" and hosts[op.peers[0]] != hosts[r]
+    }
     assert len(leaving) > max(hosts) + 1  # what it is there for
 
 
@@ -151,13 +155,19 @@ def test_blueconnect() -> None:
             proof = verified(find("all_reduce", name), size)
             assert proof.rank_identical and proof.in_program_order
             assert set(proof.bytes_sent) == {2 * Fraction(size - 1, size)}
-    with pytest.raises(InvalidArgumentError, match=r"does not fit 6 ranks; these do: blueconnect\(6\), blueconnect\(2x3\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"does not fit 6 ranks; these do: blueconnect\(6\), blueconnect\(2x3\)"
+    ):
         find("all_reduce", "blueconnect(2x2)").schedule(6)
 
 
 def test_most_bytes_of_blueconnect_stay_near() -> None:
     """Ranks of one host first: only the last level, on a k-th of the data, leaves it."""
     operations = find("all_reduce", "blueconnect(4x3)").schedule(12).operations()
-    far = sum(len(op.parts[0][1].index) for op in operations[5] if op.kind == "send" and op.peers[0] // 4 != 1)
-    near = sum(len(op.parts[0][1].index) for op in operations[5] if op.kind == "send" and op.peers[0] // 4 == 1)
+    far = sum(
+        len(op.parts[0][1].index) for op in operations[5] if op.kind == "send" and op.peers[0] // 4 != 1
+    )
+    near = sum(
+        len(op.parts[0][1].index) for op in operations[5] if op.kind == "send" and op.peers[0] // 4 == 1
+    )
     assert (near, far) == (2 * 9, 2 * 2)

@@ -1,0 +1,77 @@
+"""What a schedule asks of the network between hosts.
+
+    seconds = rounds x alpha + nbytes x busiest x beta
+
+rounds   messages between hosts on the longest path: each waits for what its sender has received before; what happens
+         inside hosts takes no time here
+busiest  the part of the vector that leaves, or enters, the host with the most of it
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from ..schedule import Algorithm
+from ..schedule.schedule import Operation
+
+Hosts = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`rounds` of messages between hosts, one after the other; `busiest`: in units of the whole vector."""
+
+    rounds: int
+    busiest: Fraction
+
+
+@lru_cache(maxsize=1024)
+def crossing(algorithm: Algorithm, size: int, hosts: Hosts, root: int = 0) -> Crossing:
+    """The messages of `algorithm` between hosts; `hosts`: that of every rank.
+
+    Raises what `Algorithm.schedule` raises.
+    """
+    schedule = algorithm.schedule(size, root=root)
+    operations = schedule.operations()
+    leaves: dict[int, int] = dict.fromkeys(hosts, 0)
+    enters: dict[int, int] = dict.fromkeys(hosts, 0)
+    for rank, mine in operations.items():
+        for op in mine:
+            for peer, chunks in op.parts if op.kind == "send" else ():
+                if peer is not None and hosts[peer] != hosts[rank]:
+                    leaves[hosts[rank]] += len(chunks.index)
+                    enters[hosts[peer]] += len(chunks.index)
+    most = max(*leaves.values(), *enters.values())
+    rounds = max(_longest(operations, hosts, channel) for channel in range(schedule.channels))
+    return Crossing(rounds, Fraction(most, schedule.nchunks * schedule.channels))
+
+
+def _longest(operations: dict[int, list[Operation]], hosts: Hosts, channel: int) -> int:
+    """The longest path through one channel: every rank runs its operations in order and waits for what it receives."""
+    programs = {rank: [op for op in mine if op.channel == channel] for rank, mine in operations.items()}
+    at, now = dict.fromkeys(programs, 0), dict.fromkeys(programs, 0)
+    sent: dict[tuple[int, int], deque[int]] = {}
+    waiting: dict[tuple[int, int], int] = {}
+    ready = deque(programs)
+    while ready:
+        rank = ready.popleft()
+        while at[rank] < len(programs[rank]):
+            op = programs[rank][at[rank]]
+            peers = [peer for peer, _ in op.parts if peer is not None]
+            if op.kind == "send":
+                for peer in peers:
+                    takes = int(hosts[peer] != hosts[rank])
+                    sent.setdefault((rank, peer), deque()).append(now[rank] + takes)
+                    if waiting.pop((rank, peer), None) is not None:
+                        ready.append(peer)
+            elif op.kind in ("recv", "reduce"):
+                missing = next((p for p in peers if not sent.get((p, rank))), None)
+                if missing is not None:
+                    waiting[missing, rank] = rank
+                    break
+                now[rank] = max(now[rank], *(sent[p, rank].popleft() for p in peers))
+            at[rank] += 1
+    return max(now.values(), default=0)

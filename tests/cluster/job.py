@@ -1,0 +1,221 @@
+"""What the ranks of the tests' jobs do: job.py FUNCTION [JSON]. Every function gets the communicator of all ranks.
+
+Whatever a rank prints for its test is one line of JSON, written at once: mpiexec mixes the ranks' pieces.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "communicator"))
+
+import catalogue
+import numpy as np
+import reference
+
+import pycollectives as pc
+from pycollectives.schedule import COLLECTIVES, find, names
+
+
+def say(**what: Any) -> None:
+    os.write(1, (json.dumps(what) + "\n").encode())
+
+
+def catch(call: Callable[[], Any]) -> dict[str, Any]:
+    """What a call raises, and after how long."""
+    start = time.monotonic()
+    try:
+        call()
+    except pc.CollectiveError as error:
+        return {
+            "error": type(error).__name__,
+            "text": str(error),
+            "peer": error.peer,
+            "seconds": time.monotonic() - start,
+        }
+    return {"error": "", "text": "", "peer": None, "seconds": time.monotonic() - start}
+
+
+def everything(comm: Any, counts: list[int], dtypes: list[str]) -> None:
+    """Every verb by every algorithm at every root, point-to-point messages, objects, splits, symmetric memory."""
+    made = catalogue.every_algorithm(comm, counts, dtypes)
+    made += aware(comm, counts, dtypes)
+    for verb in ("barrier",):
+        for name in names(verb):
+            if not find(verb, name).on(comm.hosts).obstacle(comm.size):
+                comm.barrier(algorithm=name)
+                made += 1
+    messages(comm)
+    symmetric(comm)
+    for key in (comm.rank % 2, 0):
+        part = comm.split(key, key=-comm.rank)
+        made += catalogue.every_algorithm(part, counts[:2], dtypes[:1])
+        part.close()
+    comm.barrier()
+    say(rank=comm.rank, hosts=comm.hosts, made=made)
+
+
+def aware(comm: Any, counts: list[int], dtypes: list[str]) -> int:
+    """Algorithms with a placement of their own, as a user names them."""
+    made = 0
+    for text in ("2x2", "0,1,0,1") if comm.size == 4 else ("2x1",) if comm.size == 2 else ():
+        for verb in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"):
+            for name in names(verb):
+                one = find(verb, name)
+                if one.parameter is None or one.parameter.form != "HOSTSxRANKS":
+                    continue
+                for root in range(comm.size if COLLECTIVES[verb].rooted else 1):
+                    for count in counts:
+                        dtype = dtypes[made % len(dtypes)]
+                        catalogue.check(comm, verb, f"{name}({text})", count, dtype, root, "call", made)
+                        made += 1
+    return made
+
+
+def messages(comm: Any) -> None:
+    """Point-to-point messages of every pair, all sizes, and objects."""
+    me, n = comm.rank, comm.size
+    for count in (0, 1, 1000, 100_000, 1_500_000):
+        for shift in range(1, n):
+            to, source = (me + shift) % n, (me - shift) % n
+            got = comm.sendrecv(np.arange(count) * (me + 1), to, source, tag=shift)
+            assert np.array_equal(got, np.arange(count) * (source + 1)), (count, shift)
+    if me == 0:
+        found = {comm.recv_from(tag=3).source for _ in range(n - 1)}
+        assert found == set(range(1, n))
+    else:
+        comm.send(np.full(10, me), 0, tag=3)
+    work = [comm.recv(source=peer, tag=9, async_op=True) for peer in range(n) if peer != me]
+    for peer in range(n):
+        if peer != me:
+            comm.send(np.full(50_000, me), peer, tag=9)
+    assert sorted(int(each.wait()[0]) for each in work) == [peer for peer in range(n) if peer != me]
+    assert comm.all_gather_object({"rank": me}) == [{"rank": r} for r in range(n)]
+    assert comm.broadcast_object("x" * 100_000 if me == 1 else None, root=1) == "x" * 100_000
+
+
+def symmetric(comm: Any) -> None:
+    """Arrays in symmetric memory are shared inside a host and right everywhere."""
+    x, y = comm.empty(300_000), comm.empty((7, 1000), "int64")
+    for turn in range(3):
+        x[:] = comm.rank + turn
+        comm.all_reduce(x, out=x)
+        assert (x == sum(range(comm.size)) + turn * comm.size).all()
+        y[:] = comm.rank * 7 + turn
+        got = comm.all_gather(y)
+        assert all((got[r] == r * 7 + turn).all() for r in range(comm.size))
+    del x
+    z = comm.empty(10)
+    z[:] = 1
+    assert (comm.all_reduce(z) == comm.size).all()
+
+
+def numbers(comm: Any) -> None:
+    """Sums of small floats are rounded once, and every rank has the same bits."""
+    for dtype in ("bfloat16", "float16", "float8_e4m3fn", "float32"):
+        xs = [
+            reference.values(dtype, (5000,), np.random.default_rng([7, r]), exact=False)
+            for r in range(comm.size)
+        ]
+        for name in names("all_reduce"):
+            if find("all_reduce", name).on(comm.hosts).obstacle(comm.size):
+                continue
+            got = comm.all_reduce(xs[comm.rank], algorithm=name)
+            assert reference.close("sum", got, xs), (dtype, name)
+            digests = comm.all_gather_object(got.tobytes())
+            assert all(each == digests[0] for each in digests), (dtype, name)
+    say(rank=comm.rank)
+
+
+def soak(comm: Any, operations: int, seed: int) -> None:
+    """Random operations on random communicators."""
+    say(rank=comm.rank, made=catalogue.soak(comm, operations, seed))
+
+
+def disagree(comm: Any, what: str) -> None:
+    """Rank 1 calls something else; nobody's output changes."""
+    out = np.full(comm.size * 1000, 7.0)
+    x = np.ones(1000)
+
+    def call() -> None:
+        odd = comm.rank == 1
+        if what == "verb":
+            comm.broadcast(x, root=0) if odd else comm.all_reduce(np.ones(comm.size * 1000), out=out)
+        elif what == "count":
+            comm.all_gather(
+                np.ones(999), out=out[: comm.size * 999].reshape(comm.size, 999)
+            ) if odd else comm.all_gather(x, out=out.reshape(comm.size, 1000))
+        elif what == "algorithm":
+            comm.all_reduce(np.ones(out.size), out=out, algorithm="recursive_doubling" if odd else "ring")
+        elif what == "op":
+            comm.all_reduce(
+                np.ones(out.size), "max" if odd else "sum", out=out, algorithm="recursive_doubling"
+            )
+
+    caught = catch(call)
+    again = catch(comm.barrier)
+    say(rank=comm.rank, **caught, again=again["error"], untouched=bool((out == 7.0).all()))
+
+
+def fail(comm: Any, how: str, rank: int) -> None:
+    """One rank ends in the middle; the others say what they notice."""
+    x = np.ones(200_000)
+    comm.all_reduce(x)
+    comm.barrier()
+    if comm.rank == rank:
+        say(rank=comm.rank, pid=os.getpid())
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "exits":
+            os._exit(0)
+        elif how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif how == "leaves":
+            comm.close()
+            time.sleep(3)
+            os._exit(0)
+        elif how == "aborts":
+            comm.abort()
+            time.sleep(3)
+            os._exit(0)
+
+    def go_on() -> None:
+        while True:
+            comm.all_reduce(x, timeout=4.0 if how == "stopped" else None)
+
+    caught = catch(go_on)
+    say(**{"rank": comm.rank, **caught, "again": catch(lambda: comm.all_reduce(x))["error"]})
+    time.sleep(1.0)
+    os._exit(0)
+
+
+def endless(comm: Any) -> None:
+    """All-reduces until something happens."""
+    x = np.ones(300_000, np.float32)
+    comm.all_reduce(x)
+    say(rank=comm.rank, ready=True)
+
+    def go_on() -> None:
+        while True:
+            comm.all_reduce(x)
+
+    caught = catch(go_on)
+    say(rank=comm.rank, **caught)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    arguments = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    faulthandler.dump_traceback_later(float(os.environ.get("JOB_SECONDS", "100")), exit=True)
+    world = pc.init()
+    globals()[sys.argv[1]](world, **arguments)
+    world.close()
