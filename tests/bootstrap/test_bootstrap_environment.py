@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from pycollectives.bootstrap import mpi
-from pycollectives.bootstrap.hosted import Host
-from pycollectives.errors import BootstrapError, UnsupportedError
+from pycollectives.errors import BootstrapError
 
 Done = Callable[..., tuple[int, str, str]]
 
@@ -122,14 +121,6 @@ def test_mpi_without_mpi4py(jobs: Any, done: Done) -> None:
 def test_one_rank_of_mpi_needs_no_mpi(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "assert 'mpi4py' not in sys.modules")
     assert done(jobs.python(script, env={"PMI_SIZE": "1", "PMI_RANK": "0"}))[:2] == (0, "single 1\n")
-
-
-def test_several_hosts_are_named() -> None:
-    here = Host.here()
-    mpi._check_one_host([here, here])
-    there = Host("node7", "another boot", here.network)
-    with pytest.raises(UnsupportedError, match=rf"{here.name}: ranks 0, 2; node7: ranks 1"):
-        mpi._check_one_host([here, there, here])
 
 
 def test_not_a_communicator() -> None:
