@@ -83,12 +83,17 @@ class Recipe:
 
 @lru_cache(maxsize=1024)
 def _plan(
-    algorithm: Algorithm, size: int, rank: int, root: int, staged: bool, wide: bool, fuse: bool, spans_hosts: bool
+    algorithm: Algorithm,
+    size: int,
+    rank: int,
+    root: int,
+    staged: bool,
+    wide: bool,
+    fuse: bool,
+    spans_hosts: bool,
 ) -> Any:
     """The native plan; one for every message size."""
-    plan = lower(
-        algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse, partials_apart=spans_hosts
-    )
+    plan = lower(algorithm, size, rank, root, staged=staged, wide=wide, fuse=fuse, partials_apart=spans_hosts)
     return _core.Plan(**plan.arrays())
 
 

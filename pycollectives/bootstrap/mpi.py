@@ -17,14 +17,21 @@ from pycollectives.bootstrap.settings import connect_timeout, number
 from pycollectives.errors import BootstrapError, UnsupportedError
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+_SLURM_SIZE = "SLURM_STEP_NUM_TASKS"  # also in what a rank starts, so it comes last
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
 def launched_size() -> int | None:
-    """How many ranks mpiexec started, by its variables; 0 when it does not say, None without mpiexec."""
+    """How many ranks mpiexec or srun started, by its variables; 0 when it does not say, None without them."""
     for name in _SIZES:
         if (size := number(name)) is not None:
             return size
+    if (
+        "SLURM_PROCID" in os.environ
+        and "RANK" not in os.environ
+        and (size := number(_SLURM_SIZE)) is not None
+    ):
+        return size
     return 0 if any(name in os.environ for name in _RANKS) else None
 
 
@@ -38,6 +45,11 @@ def discover() -> Rendezvous:
         raise BootstrapError(f"mpiexec started {ranks}, but mpi4py cannot be loaded: {error}") from error
     world = MPI.COMM_WORLD
     if launched and world.Get_size() != launched:
+        if not any(name in os.environ for name in _SIZES):
+            raise BootstrapError(
+                f"srun started {launched} ranks, but MPI sees {world.Get_size()}: it has to be told how to start ranks of "
+                "this MPI library, as in srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH, Intel MPI)"
+            )
         raise _another_library(MPI, f"mpiexec started {launched} ranks", f", which sees {world.Get_size()}")
     return from_communicator(world)
 

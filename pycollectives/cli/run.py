@@ -1,4 +1,4 @@
-"""`pycollectives run`: start a job on this host."""
+"""`pycollectives run`: start a job, on this host or on several."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..bootstrap import remote
 from ..bootstrap.launcher import launch
 
 
@@ -23,25 +24,42 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Let the other ranks run on when one has failed.")
     ] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts", metavar="A,B", help="Start the ranks on these hosts, by mpiexec; a:4 for 4 of them."
+        ),
+    ] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="TARGET is a Python module.")] = False,
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="TARGET [ARGS]...", help="A Python script, a module (with -m) or a command."),
     ] = None,
 ) -> None:
-    """Run a script on N ranks of this host.
+    """Run a script on N ranks of this host, or of several.
 
     The options of `pycollectives run` come first: all that follows TARGET is the script's own, unchanged.
-    A rank that fails ends the job with its exit code; after --timeout the code is 124.
+    A rank that fails ends the job with its exit code; after --timeout the code is 124. With --hosts the ranks are started by
+    the mpiexec that is installed here, in blocks, and the hosts need the same files in the same places.
 
     [bold]Examples[/bold]
 
       pycollectives run -n 4 train.py --epochs 3
 
       pycollectives run -n 4 --prefix -m mypackage.train
+
+      pycollectives run --hosts a,b -n 8 train.py
     """
     if not command:
         raise typer.BadParameter("there is nothing to run: name a script, a module (-m) or a command")
+    if hosts is not None:
+        if prefix or keep_going:
+            raise typer.BadParameter(
+                "--prefix and --keep-going are not for --hosts: use mpiexec's own options"
+            )
+        raise typer.Exit(
+            remote.launch(remote.parse_hosts(hosts, ranks), command, module=module, timeout=timeout)
+        )
     n = len(os.sched_getaffinity(0)) if ranks is None else ranks
     code = launch(n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going)
     raise typer.Exit(code)
