@@ -87,6 +87,8 @@ class _Reader:
         if op.peers is NULL:
             return
         peers, there = self._peers(op.peers)
+        if not there.size:  # nobody has peers
+            return
         count = self._count(op.chunk)
         if not count.all():
             there = there & (count > 0)
