@@ -30,7 +30,7 @@ class Ours:
     def __init__(self) -> None:
         self.comm = pc.init()
         self.rank, self.size = self.comm.rank, self.comm.size
-        self.version = f"pycollectives {pc.__version__}"
+        self.version = f"pycollectives {pc.__version__}, {self.comm.settings.tuning.origin}"
         self.distance = Distance(self.comm)
 
     def barrier(self) -> None:
