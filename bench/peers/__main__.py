@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -149,6 +150,9 @@ def algorithms(
         whole.cases += found.cases
         whole.failures += found.failures
         whole.versions |= found.versions
+        whole.complete = found.complete
+        if not found.complete:
+            break
     _finish(screen, whole, failures, json)
 
 
@@ -195,14 +199,24 @@ def _installed(
 
 
 def _measure(screen: Console, options: Options) -> Results:
+    """Ctrl-C and SIGTERM end it early."""
+
     def done(case: Measured) -> None:
         name = f"{case.collective} {case.algorithm} {case.dtype} {size(case.nbytes)}"
         ratios = [f"{mode} {case.ratio(mode, 'array') or '-'}" for mode in case.times]
         screen.print(f"{case.ranks} ranks {name}: {', '.join(ratios)}", style="dim", markup=False)
         for column, why in case.left_out.items():
             screen.print(f"  {column}: {why}", style="dim", markup=False)
+        screen.file.flush()
 
-    return Controller(options, lambda text: screen.print(text, style="red", markup=False), done).run()
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return Controller(options, lambda text: screen.print(text, style="red", markup=False), done).run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _finish(screen: Console, results: Results, failures: list[dict[str, object]], json: Path | None) -> None:

@@ -79,7 +79,7 @@ class Controller:
         self._began = time.monotonic()
 
     def run(self) -> Results:
-        """All configurations; ends early, with what there is, after `stop_after` seconds or at Ctrl-C."""
+        """All configurations; ends early, with what there is, after `stop_after` seconds or at a KeyboardInterrupt."""
         try:
             for ranks in self.options.ranks:
                 self._start(ranks)
@@ -87,11 +87,13 @@ class Controller:
                     for dtype, nbytes in self._cases(collective):
                         if self._late():
                             self.say("the time is over: what was measured until now is reported")
+                            self.results.complete = False
                             return self.results
                         self._measure(ranks, collective, dtype, nbytes)
                 self._stop()
         except KeyboardInterrupt:
             self.say("interrupted: what was measured until now is reported")
+            self.results.complete = False
         finally:
             self._stop()
         return self.results
@@ -146,7 +148,8 @@ class Controller:
         hold = self._fit_together(case)
         columns = []
         for job in list(self._jobs):
-            columns += self._prepare(job, case, count, modes)
+            if not self._late():
+                columns += self._prepare(job, case, count, modes)
             if not hold:
                 self._drop(job)
         turn = 0

@@ -26,7 +26,7 @@ class UnsupportedError(Exception):
 
 
 class Job:
-    """`start()` returns at once, `ready()` waits for all ranks; then `ask(...)`; `close()` in any case."""
+    """`start()` returns at once, `ready()` waits for all ranks; then `ask(...)`; `close_all` in any case."""
 
     def __init__(self, peer: Peer, ranks: int, environments: Path) -> None:
         self.peer, self.ranks, self.version = peer, ranks, ""
@@ -112,12 +112,16 @@ class Job:
             raise UnsupportedError(cannot)
         return [answers[each] for each in self._connections]
 
-    def close(self) -> None:
-        """End the ranks: politely, then by force."""
+    def quit(self) -> None:
+        """Ask the ranks to end."""
         for connection in self._connections:
             with suppress(OSError):
                 connection.send(("quit", ()))
-        deadline = time.monotonic() + (3.0 if self._connections else 0.0)
+
+    def close(self, deadline: float) -> None:
+        """Wait until the ranks have ended; after the deadline, by force."""
+        if not self._connections:
+            deadline = 0.0  # they do not know that they should
         for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
@@ -153,8 +157,11 @@ def _receive(connection: Connection) -> Any:
     return content
 
 
-def close_all(jobs: Sequence[Job]) -> None:
-    """Close each, also after an error in another."""
+def close_all(jobs: Sequence[Job], patience: float = 3.0) -> None:
+    """End all, also after an error in one."""
+    for job in jobs:
+        job.quit()
+    deadline = time.monotonic() + patience
     for job in jobs:
         with suppress(Exception):
-            job.close()
+            job.close(deadline)

@@ -126,6 +126,7 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)  # PYCOLLECTIVES_* of the environment
+    complete: bool = True  # not ended early
     commands: list[list[str]] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
@@ -154,6 +155,7 @@ class Results:
             whole.failures += document["failures"]
             whole.versions |= document["versions"]
             whole.settings |= document["settings"]
+            whole.complete &= document["complete"]
             whole.machine = document["machine"]
             whole.commands += document["commands"]
         whole.cases = list(cases.values())

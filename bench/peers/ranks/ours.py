@@ -54,9 +54,14 @@ class Ours:
         if case.collective == "barrier" and column == "empty":
             raise UnsupportedCaseError("a barrier has no arrays")
         if column == "plan":
-            x = arrays.x if case.count else None
-            return "plan()", {"plan": self.comm.plan(case.collective, x, out=arrays.out, root=0)}
+            return "plan()", {"plan": self._plan(case, arrays)}
         return _LINES[case.collective], {"comm": self.comm, "x": arrays.x, "out": arrays.out}
+
+    def _plan(self, case: Case, arrays: CaseArrays) -> Any:
+        if case.collective == "barrier":
+            return self.comm.plan("barrier")
+        root: dict[str, Any] = {"root": 0} if case.collective == "broadcast" else {}
+        return self.comm.plan(case.collective, arrays.x, out=arrays.out, **root)
 
     def flag(self) -> float | None:
         """Between ranks 0 and 1."""
