@@ -97,6 +97,7 @@ void bind_plan(py::module_& module) {
       "is_wide",
       [](int dtype) { return accumulation(static_cast<DType>(dtype)) != static_cast<DType>(dtype); },
       "Is this dtype reduced in a wider one?");
+  module.attr("CARRIERS") = py::make_tuple("inlined", "slot", "region", "pointer");
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan",
                                           "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"),
@@ -116,6 +117,14 @@ void bind_plan(py::module_& module) {
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })
+      .def(
+          "traffic",
+          [](const Prepared& self, bool in_place, bool symmetric) {
+            const Traffic traffic = Executor::traffic(self, in_place, symmetric);
+            return std::make_pair(traffic.messages, traffic.bytes);
+          },
+          py::arg("in_place"), py::arg("symmetric"),
+          "Messages and bytes that this rank publishes in a call, each by carrier (see CARRIERS).")
       .def_readonly("lanes", &Prepared::lanes)
       .def_readonly("slot_bytes", &Prepared::slot_bytes);
 }

@@ -75,6 +75,11 @@ struct Call {
   std::vector<TraceEvent>* trace = nullptr;
 };
 
+// What one rank publishes in a call, by Carrier.
+struct Traffic {
+  std::array<uint64_t, 4> messages{}, bytes{};
+};
+
 // A range of memory that all members have mapped (symmetric memory): peers may read it in place.
 struct Region {
   uint32_t id;                   // below 2^30, the same on all ranks
@@ -90,6 +95,9 @@ class Executor {
   void run(const Call& call);
 
   void reserve(const Prepared& prepared);  // memory for `run`, which allocates nothing
+  // What this rank would publish: for explanations. `symmetric`: its arrays lie in memory that all have mapped.
+  static Traffic traffic(const Prepared& prepared, bool in_place, bool symmetric);
+
   void add_region(Region region);
   void remove_region(uint32_t id);
 

@@ -12,7 +12,40 @@ constexpr size_t kSmallCopy = 4096;
 constexpr size_t kPointFrom =
     16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
+// The way of a message of `bytes`, if all the rank's arrays lie in symmetric memory or if none does.
+Carrier way_of(const Instruction& in, size_t bytes, bool in_place, bool symmetric) {
+  if (bytes <= kInline) return Carrier::inlined;
+  const uint32_t pointable =
+      in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
+  return symmetric && (in.flags & pointable) && bytes >= kPointFrom ? Carrier::region : Carrier::slot;
+}
+
 }  // namespace
+
+Traffic Executor::traffic(const Prepared& prepared, bool in_place, bool symmetric) {
+  const Plan& plan = *prepared.plan;
+  const Chunking& chunking = prepared.chunking;
+  Traffic traffic;
+  for (uint32_t c = 0; c < plan.channels.size(); ++c) {
+    for (uint32_t i = 0; i < plan.channels[c].ninstructions; ++i) {
+      const Instruction& in = plan.instructions[plan.channels[c].instruction + i];
+      if (in.connection < 0) continue;
+      const size_t element = in.flags & Instruction::send_wide ? prepared.wide_element : prepared.element;
+      for (uint32_t slice = 0; slice < chunking.slices; ++slice) {
+        size_t bytes = 0;
+        for (uint32_t j = 0; j < in.nrefs; ++j) {
+          const Ref& shape = plan.refs[in.shape + j];
+          const uint64_t length = chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
+          bytes += piece_bytes(in, chunking.cut(length, c * chunking.slices + slice).length, element);
+        }
+        const auto way = static_cast<size_t>(way_of(in, bytes, in_place, symmetric));
+        traffic.messages[way] += 1;
+        traffic.bytes[way] += bytes;
+      }
+    }
+  }
+  return traffic;
+}
 
 const std::byte* Executor::payload(int peer, const Header& header) const {
   switch (static_cast<Carrier>(header.carrier & 3)) {
@@ -68,13 +101,12 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   Message message{};
   for (uint32_t j = 0; j < in.nrefs; ++j)
     message.bytes += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
-  if (message.bytes <= kInline) {
+  const Carrier way = way_of(in, message.bytes, in_place_, !regions_.empty());
+  if (way == Carrier::inlined) {
     message.target = inlined_;
     return message;
   }
-  const uint32_t pointable =
-      in_place_ ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
-  if ((in.flags & pointable) && message.bytes >= kPointFrom && !regions_.empty()) {
+  if (way == Carrier::region) {
     const Ref& ref =
         plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
     const std::byte* at = address(ref, part_of(ref, part).offset);
