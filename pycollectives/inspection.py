@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from . import dispatch, ops
+from . import dispatch
 from .caller import UNEVEN, Caller
 from .cost import Description, describe
-from .errors import InvalidArgumentError
+from .explaining import explain_call
+from .ops import OpLike
 from .point_to_point import rank_of
-from .schedule import COLLECTIVES, find, names
+from .schedule import find, names
 
 
 class Inspection(Caller):
@@ -34,26 +33,31 @@ class Inspection(Caller):
         algorithm: str | None = None,
         root: int = 0,
         deterministic: bool = False,
+        dtype: Any = "float32",
+        op: OpLike = "sum",
+        policy: str | None = None,
     ) -> dispatch.Explanation:
-        """Which algorithm would run, every candidate with its predicted time, and why the others lost.
+        """Which algorithm would run, every candidate with its predicted and measured time, and why the others lost.
 
-        `nbytes`: of the whole vector (all_gather: of the result). Raises InvalidArgumentError where it is no number of bytes.
+        `nbytes`: of the whole vector (all_gather: of the result, reduce_scatter: of the input). `policy`: compare with
+        what "mpich", "openmpi" or "nccl" would take, or "all". Needs no other rank. See docs/selection.md.
+
+        Raises InvalidArgumentError where an argument is unknown or nbytes no number of bytes, UnsupportedError where
+        the algorithm that was asked for cannot run, or none can.
         """
-        self._verb(verb)
-        if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
-            raise InvalidArgumentError(f"nbytes is {nbytes!r}; it must be a whole number, not negative")
-        named, reason = self._named(verb, algorithm)
-        operator = ops.resolve("sum", self.size) if COLLECTIVES[verb].reduces else None
-        query = dispatch.Query(
+        named, reason = self._named(self._verb(verb), algorithm)
+        return explain_call(
+            self._calls,
             verb,
-            int(nbytes),
-            self.size,
-            self._root(root),
-            dispatch.needs(verb, operator, deterministic),
-            dispatch.kind_of(verb, "float32"),
-            self.settings.hosts,
+            nbytes,
+            named=named,
+            reason=reason,
+            root=self._root(root),
+            deterministic=deterministic,
+            dtype=dtype,
+            op=op,
+            policy=policy,
         )
-        return dispatch.explain(query, self.settings.tuning, named=named, reason=reason)
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:
         """The flight recorder: the last calls of a rank (default: this one), oldest first."""

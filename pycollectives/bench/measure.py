@@ -100,7 +100,8 @@ def measure(comm: Communicator, case: Case, options: Options, distance: Distance
     algbw, factor = case.nbytes / p50 / 1000, busbw_factor(verb, comm.size)
     return Row(
         case=case,
-        algorithm=case.algorithm or comm.explain(verb, nbytes=case.nbytes).chosen,
+        algorithm=case.algorithm
+        or comm.explain(verb, nbytes=case.nbytes, dtype=case.dtype, op=case.op or "sum").chosen,
         iterations=iterations,
         p50=p50,
         p95=p95,

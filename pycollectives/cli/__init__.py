@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import CollectiveError, InvalidArgumentError, UnsupportedError
-from . import bench, doctor, numerics, run, trace, tune
+from . import bench, doctor, explain, numerics, run, trace, tune
 
 app = typer.Typer(
     name="pycollectives",
@@ -31,6 +31,7 @@ app.command(
 )(run.run)
 app.command("bench")(bench.bench)
 app.command("tune")(tune.tune)
+app.command("explain")(explain.explain)
 app.command("trace")(trace.trace)
 app.command("doctor")(doctor.doctor)
 app.command("numerics")(numerics.numerics)

@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import __version__, _core
 from ..bench.report import machine
+from ..dispatch import tuning_file
 from ..settings import decide
 
 _SECONDS = 30.0
@@ -39,7 +40,7 @@ def examine(ranks: int | None = None) -> list[Finding]:
     """Everything, for a job of `ranks` ranks (default: one per core)."""
     n = ranks or len(os.sched_getaffinity(0))
     kernels = [membarrier(), process_vm_readv()]
-    return [software(), *cores(n), simd(), memfd(), *kernels, memory(n), locked(), *mpi(), *cuda()]
+    return [software(), *cores(n), simd(), memfd(), *kernels, memory(n), locked(), tuning(n), *mpi(), *cuda()]
 
 
 def software() -> Finding:
@@ -201,6 +202,20 @@ def locked() -> Finding:
             "limits", "note", text, "`ulimit -n 1024`: the launcher holds a few descriptors for each rank"
         )
     return Finding("limits", "ok", text)
+
+
+def tuning(n: int) -> Finding:
+    """Whether the choice of algorithms rests on measurements of this machine."""
+    found = tuning_file.load()
+    if found.content is None:
+        advice = "defaults from the cache sizes are used; `pycollectives tune` measures this machine"
+        return Finding("tuning", "note", found.remark, advice)
+    series = found.content.table.pruned(n, len(os.sched_getaffinity(0))).series
+    if not series:
+        advice = f"predictions are used; `pycollectives tune -n {n}` measures the algorithms"
+        return Finding("tuning", "note", f"{found.remark}; nothing for {n} ranks on these cores", advice)
+    verbs = len({each.collective for each in series.values()})
+    return Finding("tuning", "ok", f"{found.remark}; {verbs} collectives measured with {n} ranks")
 
 
 def _output(*command: str) -> tuple[int, str]:

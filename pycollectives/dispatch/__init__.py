@@ -1,8 +1,9 @@
 """Which algorithm runs a call, and why."""
 
 from . import tuning_file
-from .explanation import Explanation, explain
+from .explanation import Explanation, explain, notes
 from .override import VARIABLE, environment, forced, use
+from .policies import POLICIES, Advice, consult
 from .query import ANYTHING, KINDS, Needs, Query, kind_of, needs, obstacle
 from .selector import Candidate, Race, Tuning, choose, entrants, race
 from .table import Row, Series, Table
@@ -10,7 +11,9 @@ from .table import Row, Series, Table
 __all__ = [
     "ANYTHING",
     "KINDS",
+    "POLICIES",
     "VARIABLE",
+    "Advice",
     "Candidate",
     "Explanation",
     "Needs",
@@ -21,12 +24,14 @@ __all__ = [
     "Table",
     "Tuning",
     "choose",
+    "consult",
     "entrants",
     "environment",
     "explain",
     "forced",
     "kind_of",
     "needs",
+    "notes",
     "obstacle",
     "race",
     "tuning_file",

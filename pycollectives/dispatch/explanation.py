@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from ..cost import footprint
+from ..cost.model import WIDENING
+from ..cost.partial import EXACT_UP_TO, partial_bytes
+from ..schedule import COLLECTIVES, find
+from .policies import POLICIES, consult
 from .query import Query
 from .selector import Candidate, Race, Tuning, choose, race
 from .table import distance
@@ -21,6 +27,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     why: tuple[str, ...]  # of each candidate
     origin: str  # of the parameters and the table
+    measured_at: int | None = None  # bytes of the measurements that were used
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -37,6 +44,10 @@ class Explanation:
         lines += [f"  {note}" for note in self.notes]
         lines.append(f"  times: {self.origin}")
         return "\n".join(lines)
+
+    def with_notes(self, notes: Sequence[str]) -> Explanation:
+        """With these notes added."""
+        return replace(self, notes=(*self.notes, *notes))
 
 
 def _time(seconds: float | None) -> str:
@@ -61,6 +72,7 @@ def explain(query: Query, tuning: Tuning, *, named: str | None, reason: str) -> 
         found.candidates,
         tuple(_why(c, chosen.name, found, named is not None) for c in found.candidates),
         tuning.origin,
+        None if found.row is None else found.row.nbytes,
     )
 
 
@@ -89,3 +101,59 @@ def _why(c: Candidate, chosen: str, found: Race, asked: bool) -> str:
     else:
         return ""
     return f"{what} {ratio:.2f} x the time"
+
+
+def notes(query: Query, tuning: Tuning, found: Explanation, policy: str | None) -> Iterator[str]:
+    """What else bears on a call: bytes of partial sums, the price of determinism, what other libraries would take.
+
+    `policy`: the name of one, "all", or None for none. Raises InvalidArgumentError for an unknown one.
+    """
+    if found.measured_at is None and query.size > 1:
+        yield f"not measured near this size: `pycollectives tune -n {query.size}` does"
+    extra = WIDENING[query.kind] - 1
+    if extra and query.size > 1:
+        one = find(query.collective, found.chosen)
+        received = float(footprint(one, query.size, query.root).received) * query.nbytes
+        more = extra * float(partial_bytes(one, query.size, query.root)) * query.nbytes
+        bound = " at most" if query.size > EXACT_UP_TO else ""
+        yield f"partial sums travel as float32: {more:.0f} bytes more than {received:.0f} per rank{bound}"
+    verb = COLLECTIVES[query.collective]
+    if verb.reduces and not verb.repeats and 1 < query.size <= EXACT_UP_TO:
+        yield _price_of_determinism(query, tuning, found)
+    for name in POLICIES if policy == "all" else () if policy is None else (policy,):
+        yield _policy(name, query, tuning, found)
+
+
+def _price_of_determinism(query: Query, tuning: Tuning, found: Explanation) -> str:
+    strict = race(replace(query, needs=replace(query.needs, left_fold=True)), tuning).best
+    if strict.obstacle:
+        return "deterministic=True: no algorithm can"
+    free = race(replace(query, needs=replace(query.needs, left_fold=False)), tuning).best
+    ratio = _ratio(strict, free)
+    if query.needs.left_fold:
+        return f"deterministic=True: {ratio} of {free.name}, the choice without it"
+    if strict.name == found.chosen:
+        return "deterministic=True would take the same"
+    return f"deterministic=True would take {strict.name}, {ratio} of {free.name}"
+
+
+def _policy(name: str, query: Query, tuning: Tuning, found: Explanation) -> str:
+    advice = consult(name, query)
+    if advice is None:
+        return f"{name} has no rule for it"
+    text = f"{name} would take {advice.theirs}"
+    if advice.name == found.chosen:
+        return f"{text}: the same"
+    theirs, ours = race(query, tuning, (advice.name, found.chosen)).candidates
+    if theirs.name != advice.name:
+        theirs, ours = ours, theirs
+    return f"{text}, here {advice.name}: {theirs.obstacle or _ratio(theirs, ours)}"
+
+
+def _ratio(one: Candidate, other: Candidate) -> str:
+    """How long one takes of the time of the other."""
+    if one.measured is not None and other.measured is not None:
+        return f"measured {one.measured / other.measured:.2f} x the time"
+    if one.predicted and other.predicted:
+        return f"predicted {one.predicted / other.predicted:.2f} x the time"
+    return "as long"

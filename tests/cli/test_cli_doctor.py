@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from pycollectives.cli import probes
+from pycollectives.dispatch import Row, Series, Table, tuning_file
+from pycollectives.dispatch.tuning_file import TuningFile
 
 
 def test_findings(command: Any) -> None:
@@ -22,6 +25,24 @@ def test_findings(command: Any) -> None:
     assert found["memfd"]["status"] == "ok"
     assert found["cores"]["value"].startswith(f"{len(os.sched_getaffinity(0))} of ")
     assert all(each["advice"] for each in found.values() if each["status"] != "ok")
+
+
+def test_tuning(command: Any, tmp_path: Path) -> None:
+    def tuning(**variables: str) -> dict[str, str]:
+        found = json.loads(command("doctor", "-n", "2", "--json", code=None, **variables).stdout)
+        return next(each for each in found if each["name"] == "tuning")
+
+    assert "has not been tuned" in tuning()["value"]
+    file = tmp_path / "t.json"
+    file.write_text("{")
+    damaged = tuning(PYCOLLECTIVES_TUNING=str(file))
+    assert damaged["status"] == "note" and "is not used" in damaged["value"]
+    cores = len(os.sched_getaffinity(0))
+    row = Row(8, "ring", {"ring": 1e-6})
+    content = TuningFile({}, Table.of([Series("all_reduce", "float", 2, cores, (row,))]), (), "now")
+    tuning_file.save(content, file)
+    right = tuning(PYCOLLECTIVES_TUNING=str(file))
+    assert right["status"] == "ok" and "1 collectives measured with 2 ranks" in right["value"]
 
 
 def test_table(command: Any) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CORES, asked, queries
 
-import pycollectives as pc
 from pycollectives import dispatch
 from pycollectives.cost import Machine, predict
 from pycollectives.dispatch import (
@@ -144,16 +143,3 @@ def test_every_verb_has_a_choice_without_any_tuning() -> None:
             kind = dispatch.kind_of(verb, "float32")
             for nbytes in (0, 8, 1 << 12, 1 << 24):
                 assert choose(Query(verb, nbytes, size, needs=ANYTHING, kind=kind), Tuning(Machine(cores=2)))
-
-
-def test_explanations_agree_with_the_choice() -> None:
-    def on(comm: pc.Communicator) -> list[str]:
-        texts = []
-        for verb in COLLECTIVES:
-            found = comm.explain(verb, nbytes=4096)
-            assert f"-> {found.chosen}" in str(found) and len(found.why) == len(found.candidates)
-            texts.append(str(found))
-        return texts
-
-    first, *others = pc.run_threads(3, on)
-    assert all(other == first for other in others)

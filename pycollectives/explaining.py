@@ -1,0 +1,76 @@
+"""All that `comm.explain` and `pycollectives explain` say of a call. Needs no other rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from . import dispatch, ops
+from .calls import Calls, Kind
+from .data_path import data_path
+from .errors import InvalidArgumentError, UnsupportedError
+from .ops import OpLike
+from .schedule import COLLECTIVES, find
+
+
+def explain_call(
+    calls: Calls,
+    verb: str,
+    nbytes: Any,
+    *,
+    named: str | None,
+    reason: str,
+    root: int,
+    deterministic: bool,
+    dtype: Any,
+    op: OpLike,
+    policy: str | None,
+) -> dispatch.Explanation:
+    """The candidates for a call, and what else bears on it; see `Communicator.explain`. `reason`: where `named` is from."""
+    if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
+        raise InvalidArgumentError(f"nbytes is {nbytes!r}; it must be a whole number, not negative")
+    kind = _kind(calls.size, verb, int(nbytes), root, named, deterministic, dtype, op)
+    query = calls.query(kind)
+    found = dispatch.explain(query, calls.settings.tuning, named=named, reason=reason)
+    notes = [*dispatch.notes(query, calls.settings.tuning, found, policy)]
+    try:
+        notes += data_path(calls, find(verb, found.chosen), kind)
+    except UnsupportedError as error:
+        notes.append(f"cannot be run: {error}")
+    return found.with_notes(notes)
+
+
+def _kind(
+    size: int,
+    verb: str,
+    nbytes: int,
+    root: int,
+    named: str | None,
+    deterministic: bool,
+    dtype: Any,
+    op: OpLike,
+) -> Kind:
+    """A call of `nbytes`, rounded up to whole elements, and to one per rank where the vector has a block for each."""
+    contract = COLLECTIVES[verb]
+    if verb == "barrier":
+        return Kind(verb, np.dtype(np.uint8), 0, named=named)
+    try:
+        element = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+    except Exception:  # NumPy raises several kinds
+        raise InvalidArgumentError(f"dtype {dtype!r} is not known") from None
+    operator = ops.resolve(op, size) if contract.reduces else None
+    if operator is not None:
+        ops.check(operator, element.name)
+    blocks = size if contract.apart or "block" in (contract.input, contract.output) else 1
+    count = -(-nbytes // (element.itemsize * blocks))
+    return Kind(
+        verb,
+        element,
+        count if contract.input == "block" else count * blocks,
+        operator,
+        root if contract.rooted else -1,
+        named,
+        deterministic,
+    )
