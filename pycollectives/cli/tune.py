@@ -148,6 +148,7 @@ def _measure(comm: Communicator, plan: Plan) -> Result:
             screen.print(text, style="yellow", markup=False, soft_wrap=True)
         screen.print()
         screen.print(report.winners(result))
+        screen.print(report.LEGEND, style="dim", markup=False, soft_wrap=True)
         for (verb, name, nbytes), count in result.wrong.items():
             text = f"{verb} by {name}, {nbytes} bytes: {count} elements are wrong; it was left out"
             screen.print(text, style="bold red", markup=False)

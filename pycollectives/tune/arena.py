@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,24 @@ from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
+
+_CALM = 2.0  # times the least noise
+
+
+@dataclass(frozen=True)
+class Heat:
+    """`times`: seconds of one call of the slowest rank, of shape (algorithms, rounds). `noise`: seconds that the ranks
+    took to line up, by round: long where something else runs on the cores; no algorithm has a part in it."""
+
+    times: Array
+    noise: Array
+
+    def quiet(self) -> Array:
+        """The times of the rounds that were not disturbed; of half of the rounds at least."""
+        order = np.argsort(self.noise, kind="stable")
+        calm = int(np.count_nonzero(self.noise <= _CALM * self.noise.min()))
+        found: Array = self.times[:, np.sort(order[: max(calm, (len(order) + 1) // 2)])]
+        return found
 
 
 class Arena:
@@ -56,13 +75,13 @@ class Arena:
         self._calls[name]()
         return int(self.comm.all_reduce(np.array([self._arrays.wrong()]))[0])
 
-    def heat(self, names: Sequence[str], rounds: int, calls: int) -> Array:
-        """Collective: seconds of one call of the slowest rank, of shape (names, rounds), the same on every rank.
+    def heat(self, names: Sequence[str], rounds: int, calls: int) -> Heat:
+        """Collective: time calls by these algorithms; the same result on every rank.
 
         In every round each algorithm makes `calls` calls, before each of which the ranks line up. The lower quartile of
         them counts: what else runs on the machine only makes calls longer.
         """
-        spent = np.empty((rounds, len(names), calls), np.int64)
+        spent = np.empty((2, rounds, len(names), calls), np.int64)  # lining up, and the call
         enabled, line_up = gc.isenabled(), self._line_up
         gc.disable()
         try:
@@ -71,13 +90,14 @@ class Arena:
                     which = (i + k) % len(names)  # each begins in turn
                     call = self._calls[names[which]]
                     for j in range(calls):
+                        start = perf_counter_ns()
                         line_up()
                         begin = perf_counter_ns()
                         call()
-                        spent[i, which, j] = perf_counter_ns() - begin
+                        spent[:, i, which, j] = begin - start, perf_counter_ns() - begin
         finally:
             if enabled:
                 gc.enable()
         slowest = self.comm.all_gather(spent).max(axis=0)
-        times: Array = np.maximum(np.quantile(slowest, 0.25, axis=2), 1.0).T * 1e-9
-        return times
+        times: Array = np.maximum(np.quantile(slowest[1], 0.25, axis=2), 1.0).T * 1e-9
+        return Heat(times, np.median(slowest[0], axis=(1, 2)) * 1e-9)

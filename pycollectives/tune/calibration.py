@@ -108,13 +108,13 @@ def least_squares(features: Sequence[Sequence[float]], times: Sequence[float]) -
 
 
 def _undisturbed(arena: Arena, seconds: float, least: int) -> dict[str, float]:
-    """Seconds of one call by each algorithm, in rounds in turn, the first left out. What else runs on the machine only
-    makes calls longer, so nearly the shortest counts."""
+    """Seconds of one call by each algorithm, in rounds in turn. What else runs on the machine only makes calls
+    longer, so nearly the shortest counts."""
     names = arena.names
-    once = float(arena.heat(names, 2, 3).min(axis=1).sum())
+    once = float(arena.heat(names, 2, 3).times.min(axis=1).sum())
     calls = int(np.clip(300e-6 * len(names) / once, 3, 16))
     rounds = int(np.clip(seconds / (once * calls * 2), least, 40))
-    times = np.quantile(arena.heat(names, rounds + 1, calls)[:, 1:], 0.1, axis=1)
+    times = np.quantile(arena.heat(names, rounds + 1, calls).quiet(), 0.1, axis=1)
     return dict(zip(names, map(float, times), strict=True))
 
 

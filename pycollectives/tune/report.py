@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..cost import Machine
 from .calibration import SHARED
-from .session import Outcome, Result
+from .session import COMPARED, Outcome, Result
 
 _BYTES = ("beta", "beta_memory", "beta_symmetric", "gamma", "gamma_integer", "gamma_half", "gamma_quarter")
 _WHAT = {
@@ -61,27 +61,33 @@ def _shown(name: str, seconds: float) -> str:
 
 
 def winners(result: Result) -> Table:
-    """Runs of sizes with one winner: its times, and how much longer the default would take."""
+    """Runs of sizes with one winner: its times, and how much longer the default and other libraries' choices take."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("collective", "elements", "from", "to", "winner", "time", "default", "gain"):
-        table.add_column(title, justify="right" if title in ("from", "to", "gain") else "left", no_wrap=True)
+    left = "collective", "elements"
+    for title in (*left, "from", "to", "winner", "time (us)", "default", *COMPARED):
+        table.add_column(title, justify="left" if title in (*left, "winner") else "right", no_wrap=True)
     last = ""
     for run in runs(result.outcomes):
         first, final = run[0], run[-1]
-        title = first.collective if first.collective != last else ""
-        last = first.collective
-        times = [o.row.seconds[o.row.winner] for o in (first, final)]
+        times = [f"{o.row.seconds[o.row.winner] * 1e6:.1f}" for o in (first, final)]
         table.add_row(
-            title,
+            first.collective if first.collective != last else "",
             first.kind,
             size(first.row.nbytes),
             size(final.row.nbytes),
             first.row.winner,
-            " - ".join(f"{t * 1e6:.1f}" for t in (times if len(run) > 1 else times[:1])) + " us",
-            ", ".join(dict.fromkeys(o.default for o in run if o.default != o.row.winner)) or "the same",
-            f"{gain(run):.2f} x",
+            times[0] if len(run) == 1 else " - ".join(times),
+            _gain(run, [o.default for o in run]),
+            *(_gain(run, [o.theirs.get(name) for o in run]) for name in COMPARED),
         )
+        last = first.collective
     return table
+
+
+LEGEND = (
+    "from, to: sizes in bytes with this winner; default: how much longer what is taken without measurements takes, "
+    "the geometric mean of the sizes; mpich, openmpi: the same for what they would take, by the algorithms here"
+)
 
 
 def runs(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
@@ -90,11 +96,17 @@ def runs(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
         yield list(group)
 
 
-def gain(run: Sequence[Outcome]) -> float:
-    """The geometric mean of the default's time over the winner's."""
-    ratios = [o.row.seconds.get(o.default, math.nan) / o.row.seconds[o.row.winner] for o in run]
-    known = [math.log(ratio) for ratio in ratios if ratio == ratio]
-    return math.exp(sum(known) / len(known)) if known else math.nan
+def _gain(run: Sequence[Outcome], names: Sequence[str | None]) -> str:
+    """The geometric mean of the time of these algorithms, one per size, over the winner's."""
+    if all(name == o.row.winner for o, name in zip(run, names, strict=True)):
+        return "same"
+    times = [o.row.seconds.get(name or "") for o, name in zip(run, names, strict=True)]
+    known = [
+        math.log(time / o.row.seconds[o.row.winner])
+        for o, time in zip(run, times, strict=True)
+        if time is not None
+    ]
+    return f"{math.exp(sum(known) / len(known)):.2f} x" if known else "-"
 
 
 def size(nbytes: int) -> str:

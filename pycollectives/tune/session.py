@@ -12,7 +12,7 @@ import numpy as np
 
 from ..bench.cases import Case, cases
 from ..bench.distance import Distance
-from ..dispatch import Query, Row, Series, Table, Tuning, kind_of, race
+from ..dispatch import Query, Row, Series, Table, Tuning, consult, kind_of, race
 from .arena import Arena
 from .calibration import Calibration, calibrate
 from .contest import Verdict, judge, settle, survivors
@@ -24,6 +24,8 @@ _HOPELESS = 10.0  # predicted to take this many times the best: not tried
 _BEHIND = 2.5  # measured so in the first heat: not measured further
 _BURST = 300e-6  # seconds that one algorithm runs in one round
 _CALLS = (3, 32)
+_LONG = 3e-3  # seconds of a call, above which one per round is enough
+COMPARED = ("mpich", "openmpi")  # policies whose choices are measured too
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ class Pace:
     """How long to measure: seconds per contest, and the fewest and most rounds."""
 
     seconds: float = 0.4
-    least: int = 7
-    most: int = 21
+    least: int = 10
+    most: int = 30
 
 
-QUICK = Pace(0.06, 5, 9)
+QUICK = Pace(0.06, 6, 12)
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One contest. `default`: what is taken without any measurement; `incumbent`: what would have been taken now."""
+    """One contest. `default`: what is taken without any measurement; `incumbent`: what would have been taken now;
+    `theirs`: what the policies of COMPARED would take."""
 
     collective: str
     kind: str
     row: Row
     default: str
     incumbent: str
+    theirs: Mapping[str, str]
     verdict: Verdict
 
 
@@ -123,11 +127,13 @@ def contest(
     query = Query(case.collective, case.nbytes, comm.size, kind=kind)
     predicted = race(query, replace(known, table=Table())).candidates
     incumbent, default = race(query, known).best.name, race(query, defaults).best.name
+    theirs = {name: advice.name for name in COMPARED if (advice := consult(name, query)) is not None}
     limit = _HOPELESS * (predicted[0].predicted or 0.0)
     hopeful = [
         c.name
         for c in predicted
-        if (not c.obstacle and (c.predicted or 0.0) <= limit) or c.name in (incumbent, default)
+        if not c.obstacle
+        and ((c.predicted or 0.0) <= limit or c.name in (incumbent, default, *theirs.values()))
     ]
     arena = Arena(comm, case, hopeful)
     names = []
@@ -140,18 +146,18 @@ def contest(
         return None
     incumbent = incumbent if incumbent in names else names[0]
 
-    first = arena.heat(names, 3, _CALLS[0])[:, 1:]  # the first round warms up
+    first = arena.heat(names, 3, _CALLS[0]).times[:, 1:]  # the first round warms up
     seconds = {name: float(np.median(times)) for name, times in zip(names, first, strict=True)}
     protected = [names.index(name) for name in (incumbent, default) if name in names]
     names = [names[i] for i in survivors(first, protected, _BEHIND)]
     once = sum(seconds[name] for name in names)
-    calls = int(np.clip(_BURST * len(names) / once, *_CALLS))
-    rounds = int(np.clip(pace.seconds / (once * calls), pace.least, pace.most))
-    times = arena.heat(names, rounds, calls)
+    calls = int(np.clip(_BURST * len(names) / once, *_CALLS)) if once < _LONG * len(names) else 1
+    rounds = int(np.clip(pace.seconds / (once * calls * 1.5), pace.least, pace.most))
+    times = arena.heat(names, rounds, calls).quiet()
     seconds |= {name: float(np.median(each)) for name, each in zip(names, times, strict=True)}
     verdict = judge(times, names.index(incumbent))
     row = Row(case.nbytes, names[verdict.winner], MappingProxyType(seconds))
-    return Outcome(case.collective, kind, row, default, incumbent, verdict)
+    return Outcome(case.collective, kind, row, default, incumbent, theirs, verdict)
 
 
 def _series(outcomes: Sequence[Outcome], ranks: int, cores: int, made: str) -> Series:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycollectives.tune import judge, settle
+from pycollectives.tune.arena import Heat
 from pycollectives.tune.calibration import least_squares
 from pycollectives.tune.contest import MARGIN, survivors
 
@@ -54,6 +55,20 @@ def test_scaling_all_times_changes_nothing(seed: int, entrants: int, rounds: int
     times = np.random.default_rng(seed).uniform(1, 3, (entrants, rounds))
     for factor in (0.5, 1024.0):
         assert judge(times, 0) == judge(times * factor, 0)
+
+
+@given(SEEDS, st.integers(3, 20))
+def test_disturbed_rounds_are_left_out_but_never_most_of_them(seed: int, rounds: int) -> None:
+    random = np.random.default_rng(seed)
+    disturbed = random.random(rounds) < 0.4
+    noise = np.where(disturbed, 60e-6, 0.5e-6) * random.uniform(1, 1.5, rounds)
+    times = np.arange(rounds, dtype=float)[None, :] + 1
+    kept = [int(time) - 1 for time in Heat(times, noise).quiet()[0]]
+    assert kept == sorted(kept) and len(kept) >= rounds / 2
+    calm = [i for i in range(rounds) if not disturbed[i]]
+    assert set(calm) <= set(kept)
+    if len(calm) >= (rounds + 1) // 2:
+        assert kept == calm
 
 
 def test_a_winner_that_stands_alone_gives_way_if_it_wins_by_little() -> None:
