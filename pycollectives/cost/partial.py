@@ -9,7 +9,7 @@ from ..schedule import COLLECTIVES, Algorithm
 from ..schedule.verifier import Stage, verified
 from .footprint import footprint
 
-EXACT_UP_TO = 16  # ranks; the flow of more takes too long for a choice that is made within a call
+EXACT_UP_TO = 8  # ranks; the flow of more takes too long for a choice that is made within a call
 
 
 @lru_cache(maxsize=4096)

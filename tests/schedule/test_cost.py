@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 
 import pycollectives.algorithms  # noqa: F401
-from pycollectives.cost import Footprint, Machine, describe, footprint, predict
+from pycollectives.cost import Footprint, Machine, describe, footprint, predict, stretch
+from pycollectives.cost.partial import partial_bytes
 from pycollectives.errors import InvalidArgumentError, ScheduleError, UnsupportedError
 from pycollectives.schedule import ALGORITHMS, COLLECTIVES, Algorithm, Operation, Program, find
 
@@ -154,6 +155,42 @@ def test_predicted_time() -> None:
     ring, double = find("all_reduce", "ring"), find("all_reduce", "recursive_doubling")
     assert predict(ring, 16, 0, machine) > predict(double, 16, 0, machine)
     assert predict(ring, 16, 1000, machine) < predict(double, 16, 1000, machine)
+
+
+def test_whole_messages_wait_for_each_other_and_slices_do_not() -> None:
+    machine = Machine(alpha=1e-6, message=1e-9, beta=1e-10, beta_memory=1e-10, cores=8)
+    chain, tree = find("broadcast", "chain"), find("broadcast", "binomial")
+    assert footprint(tree, 8).path == 3 and footprint(chain, 8).path == 7
+    assert footprint(tree, 8).received == footprint(chain, 8).received == 1
+    small, large = 64 << 10, 64 << 20
+    assert predict(chain, 8, small, machine) > 2 * predict(tree, 8, small, machine)
+    assert predict(chain, 8, large, machine) == pytest.approx(large * 1e-10, rel=0.02)
+    assert stretch(footprint(chain, 8), 8, small, machine) == 7
+
+
+def test_ranks_that_share_a_core_do_all_the_work_one_after_the_other() -> None:
+    machine = Machine(alpha=1e-9, turn=1e-9, enter=1e-9, message=1e-12, beta=1e-9, beta_memory=1e-9, cores=1)
+    flat = find("broadcast", "flat")
+    assert footprint(flat, 5).total == 4
+    assert predict(flat, 5, 1 << 20, machine) == pytest.approx(4 * (1 << 20) * 1e-9, rel=1e-3)
+
+
+def test_bytes_that_leave_the_caches_cost_more() -> None:
+    machine = Machine(beta=1e-10, beta_memory=1e-9, cache=1 << 20)
+    assert machine.moving(1 << 20) == 1e-10
+    assert machine.moving(1 << 40) == pytest.approx(1e-9, rel=1e-3)
+    assert 1e-10 < machine.moving(1 << 21) < 1e-9
+
+
+def test_partial_sums_of_narrow_floats_travel_wide() -> None:
+    machine = Machine(beta=1e-9, beta_memory=1e-9, gamma=1e-15, gamma_half=1e-15, cores=64)
+    ring, direct = find("reduce_scatter", "ring"), find("reduce_scatter", "direct")
+    n = 1 << 20
+    for one, more in ((ring, 2 / 4), (direct, 0)):  # of 3/4 received, the second and third hop are sums
+        extra = predict(one, 4, n, machine, kind="half") - predict(one, 4, n, machine)
+        assert extra == pytest.approx(more * n * 1e-9, rel=1e-3, abs=1e-12)
+    wide = find("all_reduce", "ring")
+    assert partial_bytes(wide, 9) == footprint(wide, 9).reduced  # an upper bound where a proof takes long
 
 
 def test_descriptions() -> None:
