@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +21,7 @@ def explain_call(
     verb: str,
     nbytes: Any,
     *,
+    even: bool = True,
     named: str | None,
     reason: str,
     root: int,
@@ -28,11 +30,14 @@ def explain_call(
     op: OpLike,
     policy: str | None,
 ) -> dispatch.Explanation:
-    """The candidates for a call, and what else bears on it; see `Communicator.explain`. `reason`: where `named` is from."""
+    """The candidates for a call, and what else bears on it; see `Communicator.explain`. `reason`: where `named` is from.
+    even=False: one of the uneven forms; the path is that of equal blocks."""
     if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
         raise InvalidArgumentError(f"nbytes is {nbytes!r}; it must be a whole number, not negative")
     kind = _kind(calls.size, verb, int(nbytes), root, named, deterministic, dtype, op)
     query = calls.query(kind)
+    if not even:
+        query = replace(query, needs=replace(query.needs, even=False))
     found = dispatch.explain(query, calls.settings.tuning, named=named, reason=reason)
     notes = [*dispatch.notes(query, calls.settings.tuning, found, policy)]
     try:

@@ -45,11 +45,14 @@ class Inspection(Caller):
         Raises InvalidArgumentError where an argument is unknown or nbytes no number of bytes, UnsupportedError where
         the algorithm that was asked for cannot run, or none can.
         """
-        named, reason = self._named(self._verb(verb), algorithm)
+        even = verb not in UNEVEN
+        base = self._verb(verb if even else verb[:-1])
+        named, reason = self._named(base, algorithm)
         return explain_call(
             self._calls,
-            verb,
+            base,
             nbytes,
+            even=even,
             named=named,
             reason=reason,
             root=self._root(root),

@@ -97,6 +97,12 @@ def test_what_the_user_asks_for() -> None:
         assert explained(2, "all_reduce", nbytes=64).reason == "asked for by pc.use"
 
 
+def test_uneven_forms() -> None:
+    found = explained(4, "all_to_allv", nbytes=64)
+    assert {c.name: c.obstacle for c in found.candidates}["bruck"] == "it needs blocks of one size"
+    assert not any(c.obstacle for c in explained(4, "all_to_all", nbytes=64).candidates)
+
+
 def test_refusals() -> None:
     def on(comm: pc.Communicator) -> None:
         wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
