@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from strategies import queries
+from queries import queries
 
 from pycollectives.dispatch import POLICIES, Needs, Query, consult
 from pycollectives.dispatch.policies import nccl

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import CORES, asked, queries
+from queries import CORES, asked, queries
 
 from pycollectives import dispatch
 from pycollectives.cost import Machine, predict

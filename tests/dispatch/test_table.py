@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import NBYTES, asked, series
+from queries import NBYTES, asked, series
 
 from pycollectives.dispatch import Query, Row, Series, Table, Tuning
 from pycollectives.dispatch.table import REACH, distance
