@@ -59,21 +59,23 @@ void Plan::validate() const {
     require(inside(c.connection, c.nconnections, connections.size()) && c.nconnections <= max_connections,
             "connections");
     for (uint32_t i = 0; i < c.ninstructions; ++i) {
-      const Instruction& in = instructions[c.instruction + i];
-      require(in.noperands > 0 && inside(in.operand, in.noperands, operands.size()), "operands");
-      require(in.noperands <= static_cast<uint32_t>(size) + 2, "more operands than ranks");
-      require(in.nrefs > 0 && in.nrefs <= max_message && inside(in.shape, in.nrefs, refs.size()), "message");
-      require(in.store < 0 || inside(static_cast<uint32_t>(in.store), in.nrefs, refs.size()), "store");
-      require(in.connection < 0 || static_cast<uint32_t>(in.connection) < c.nconnections,
+      const int32_t connection = instructions[c.instruction + i].connection;
+      require(connection < 0 || static_cast<uint32_t>(connection) < c.nconnections,
               "connection of an instruction");
-      for (uint32_t k = 0; k < in.noperands; ++k) {
-        const Operand& op = operands[in.operand + k];
-        require(op.peer < size && op.peer != rank, "source");
-        require(op.peer >= 0 || inside(op.refs, in.nrefs, refs.size()), "operand");
-      }
-      const bool points = in.flags & (Instruction::may_point | Instruction::may_point_apart);
-      require(!points || in.store >= 0 || operands[in.operand].peer < 0, "a message from no place");
     }
+  }
+  for (const Instruction& in : instructions) {
+    require(in.noperands > 0 && inside(in.operand, in.noperands, operands.size()), "operands");
+    require(in.noperands <= static_cast<uint32_t>(size) + 2, "more operands than ranks");
+    require(in.nrefs > 0 && in.nrefs <= max_message && inside(in.shape, in.nrefs, refs.size()), "message");
+    require(in.store < 0 || inside(static_cast<uint32_t>(in.store), in.nrefs, refs.size()), "store");
+    for (uint32_t k = 0; k < in.noperands; ++k) {
+      const Operand& op = operands[in.operand + k];
+      require(op.peer < size && op.peer != rank, "source");
+      require(op.peer >= 0 || inside(op.refs, in.nrefs, refs.size()), "operand");
+    }
+    const bool points = in.flags & (Instruction::may_point | Instruction::may_point_apart);
+    require(!points || in.store >= 0 || operands[in.operand].peer < 0, "a message from no place");
   }
 }
 
