@@ -67,6 +67,25 @@ class _Region:
         return all(rank in self.mappings for rank in comm._neighbours)
 
 
+def _check_room(comm: Communicator, name: str, nbytes: int) -> None:
+    """Collective, before anybody allocates: is there room for everybody's part? Every rank maps them all.
+
+    Raises TransportError on every rank. Where the kernel runs out first, it kills a process.
+    """
+    mine = json.dumps([nbytes, _core.available_memory()]).encode()
+    told = [json.loads(payload) for payload, _ in comm._exchange(f"{name}/room", mine)]
+    free = min(room for _, room in told)
+    for rank, (needed, _) in enumerate(told):
+        if needed > free:
+            text = f"rank {rank}: no memory for an array: needs {needed} bytes, {free} are available"
+            raise TransportError(text, rank=comm.rank, peer=rank)
+    if (total := sum(needed for needed, _ in told)) > free:
+        text = (
+            f"no memory for an array on {comm.size} ranks: needs {total} bytes in all, {free} are available"
+        )
+        raise TransportError(text, rank=comm.rank)
+
+
 class Regions:
     """The symmetric memory of one rank's job; shared by a communicator and all that were split off it.
 
@@ -117,6 +136,7 @@ class Regions:
         """Collective: new memory on every rank, mapped by all. Raises TransportError on every rank if one has none."""
         count = math.prod(shape)
         nbytes = max(4096, count * dtype.itemsize)
+        _check_room(comm, name, nbytes)
         own, problem = None, ""
         try:
             own = _core.Mapping.create(nbytes, "pycollectives-array")

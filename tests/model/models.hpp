@@ -17,6 +17,7 @@ struct Model {
 };
 
 std::vector<Model> message_models();   // messages.cpp: headers, slots, acknowledgements
+std::vector<Model> stream_models();    // streams.cpp: point-to-point messages
 std::vector<Model> doorbell_models();  // doorbell.cpp: going to sleep and being woken
 std::vector<Model>
 record_models();  // records.cpp: the flight recorder's records and the agreement before the output
