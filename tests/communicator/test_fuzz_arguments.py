@@ -1,6 +1,6 @@
 """Any Python object in any argument of any verb: an error of the family or a result, and the communicator goes on.
 
-HYPOTHESIS_PROFILE=long searches for minutes.
+HYPOTHESIS_PROFILE=long searches for an hour or so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pycollectives as pc
 from pycollectives.communicator import Communicator
 
-EXAMPLES = 4000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 40
+EXAMPLES = settings().max_examples if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 40
 
 COLLECTIVE = (
     *("all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "gather", "scatter"),

@@ -236,9 +236,9 @@ std::vector<Model> message_models() {
       made("one to two, slots elsewhere later", {"no drain"}, false, fan, 3, 6, true),
       made("all to all of 2", kFlags, false, exchange, 2, 4),
       made("all to all of 3", kFlags, false, exchange, 3, 3),
-      made("ring of 3, longer", {}, true, ring, 3, 10, 3, 2),
-      made("chain of 3, longer", {}, true, chain, 3, 12, 3, 2),
-      made("all to all of 3, longer", {}, true, exchange, 3, 7),
+      made("ring of 3, longer", {}, true, ring, 3, 7, 3, 2),
+      made("chain of 3, longer", {}, true, chain, 3, 9, 3, 2),
+      made("all to all of 3, longer", {}, true, exchange, 3, 5),
       made("one to three", with_acks({"first reader only"}), true, fan, 4, 5, false),
   };
 }
