@@ -67,7 +67,10 @@ def emulated_extension() -> Extension:
     ext = cpp_extension("pycollectives._cuda_emulated", "cuda/host", "cuda/kernels", "cuda/emulation")
     ext.sources += ["csrc/bindings/errors.cpp"]
     ext.depends += sorted(str(path) for path in Path("csrc/cuda").rglob("*.cu*"))
-    ext.extra_compile_args += ["-DPC_EMULATED", "-O1"]
+    few = (
+        ["-DPC_FEW_KERNELS"] if SANITIZE else []
+    )  # the others take minutes to instrument and differ in no access
+    ext.extra_compile_args += ["-DPC_EMULATED", "-O1", *few]
     return ext
 
 
@@ -134,9 +137,9 @@ class IncrementalBuild(build_ext):
             begin = time.time_ns()
             obj.with_suffix(".cmd").unlink(missing_ok=True)
             depfile = ["-MD", "-MF", str(obj.with_suffix(".d"))]
-            own = ["-fno-sanitize=thread", "-DPC_EMULATION_TSAN"] if "thread" in SANITIZE else []
-            extra = [*options, *own] if source in UNINSTRUMENTED else options
-            compiler._compile(name, source, suffix, arguments, [*flags, *depfile], extra)
+            untold = "thread" in SANITIZE and source in UNINSTRUMENTED
+            own = ["-fno-sanitize=thread", "-DPC_EMULATION_TSAN"] if untold else []
+            compiler._compile(name, source, suffix, arguments, [*flags, *own, *depfile], options)
             os.utime(name, ns=(begin, begin))  # a file edited while it is compiled is newer than its object
             obj.with_suffix(".cmd").write_text(command)
 
@@ -145,8 +148,9 @@ class IncrementalBuild(build_ext):
         return objects
 
 
-extensions = [cpp_extension("pycollectives._core", "core", "shm", "mpi", "bindings")]
-if os.environ.get("PYCOLLECTIVES_EMULATOR") == "1":
+EMULATOR = os.environ.get("PYCOLLECTIVES_EMULATOR", "0")  # 1: the emulated device, too; only: nothing else
+extensions = [] if EMULATOR == "only" else [cpp_extension("pycollectives._core", "core", "shm", "mpi", "bindings")]
+if EMULATOR != "0":
     extensions.append(emulated_extension())
 
 setup(

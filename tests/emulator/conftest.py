@@ -1,14 +1,23 @@
-"""The kernels' tests need the emulated device, and share the descriptions of calls with the tests of the communicator."""
+"""The kernels' tests need the emulated device, and share the descriptions of calls with the tests of the communicator.
+
+PYCOLLECTIVES_EMULATED: the folder of another build of the device, with a sanitizer (see .ci/check-kernels).
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+import pycollectives as pc
+
 sys.path[:0] = [str(Path(__file__).parents[1] / "communicator"), str(Path(__file__).parents[1])]
+
+if folder := os.environ.get("PYCOLLECTIVES_EMULATED"):
+    pc.__path__.insert(0, folder)
 
 BUILT = importlib.util.find_spec("pycollectives._cuda_emulated") is not None
 

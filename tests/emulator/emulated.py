@@ -19,11 +19,16 @@ def device() -> Any:
 
 
 def run(
-    n: int, fn: Callable[..., Result], *args: Any, options: Options | None = None, seed: int = 1
+    n: int,
+    fn: Callable[..., Result],
+    *args: Any,
+    options: Options | None = None,
+    seed: int = 1,
+    patience: int = 400_000,
 ) -> list[Result]:
-    """`fn(comm, *args)` on `n` ranks that are threads."""
+    """`fn(comm, *args)` on `n` ranks that are threads. `patience`: polls in vain before a run is called a hang."""
     chosen = emulated() if options is None else options
-    device().configure(seed=seed)
+    device().configure(seed=seed, patience=patience)
     return run_threads(n, fn, *args, make=lambda rendezvous: Communicator(rendezvous, device=chosen))
 
 

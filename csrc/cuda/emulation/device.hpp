@@ -66,14 +66,14 @@ PC_DEVICE void store_relaxed_sys(uint64_t* to, uint64_t value) {
 PC_DEVICE Vector load_vector(const void* from) { return *static_cast<const Vector*>(from); }
 PC_DEVICE void store_vector(void* to, const Vector& v) { *static_cast<Vector*>(to) = v; }
 
-// LL lines are whole to 8 bytes only: another thread may run between the halves, in either order.
+// LL lines are whole to 8 bytes only: the halves are read and written apart, in either order.
 PC_DEVICE Vector load_line(const Vector* from) {
   const auto* halves = reinterpret_cast<const uint64_t*>(from);
   const unsigned first = emulation::coin();
   uint64_t value[2];
-  value[first] = __atomic_load_n(halves + first, __ATOMIC_RELAXED);
-  emulation::tear(from);
-  value[1 - first] = __atomic_load_n(halves + 1 - first, __ATOMIC_RELAXED);
+  value[first] = emulation::peek(halves + first);
+  emulation::tear();
+  value[1 - first] = emulation::peek(halves + 1 - first);
   Vector v;
   memcpy(&v, value, sizeof v);
   return v;
@@ -84,37 +84,25 @@ PC_DEVICE void store_line(Vector* to, const Vector& v) {
   const unsigned first = emulation::coin();
   uint64_t value[2];
   memcpy(value, &v, sizeof v);
-  __atomic_store_n(halves + first, value[first], __ATOMIC_RELAXED);
-  emulation::tear(to);
-  __atomic_store_n(halves + 1 - first, value[1 - first], __ATOMIC_RELAXED);
+  emulation::post(halves + first, value[first]);
+  emulation::tear();
+  emulation::post(halves + 1 - first, value[1 - first]);
   emulation::after_store();
 }
 
-// LL128: all lanes of the warp in one step, which is what the protocol asks of the link.
+// LL128: all lanes of the warp in one step, and each 128 bytes whole, which is what the protocol asks of the link.
 PC_DEVICE Vector load_warp_lines(const Vector* from) {
+  uint64_t value[2];
+  emulation::peek_warp(from, value);
   Vector v;
-  emulation::warp_step(
-      [](void* value, const void* address) {
-        uint64_t halves[2];
-        for (int i = 0; i < 2; ++i)
-          halves[i] = __atomic_load_n(static_cast<const uint64_t*>(address) + i, __ATOMIC_RELAXED);
-        memcpy(value, halves, sizeof halves);
-      },
-      &v, from);
+  memcpy(&v, value, sizeof v);
   return v;
 }
 
 PC_DEVICE void store_warp_lines(Vector* to, const Vector& v) {
-  Vector copy = v;
-  emulation::warp_step(
-      [](void* value, const void* address) {
-        uint64_t halves[2];
-        memcpy(halves, value, sizeof halves);
-        for (int i = 0; i < 2; ++i)
-          __atomic_store_n(static_cast<uint64_t*>(const_cast<void*>(address)) + i, halves[i],
-                           __ATOMIC_RELAXED);
-      },
-      &copy, to);
+  uint64_t value[2];
+  memcpy(value, &v, sizeof value);
+  emulation::post_warp(to, value);
   emulation::after_store();
 }
 

@@ -27,15 +27,30 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr size_t kReleases = 1 << 14;
+#ifdef PC_EMULATION_TSAN
+constexpr bool kBuffered = false;  // ThreadSanitizer looks at what threads do, not at what they see
+#else
+constexpr bool kBuffered = true;
+#endif
 
 struct Block;
 
+enum class Meeting : uint8_t { none, barrier, exchange, vote, load, store };
+
 struct Warp {
   unsigned arrived = 0;
+  Meeting meeting = Meeting::none;
   uint64_t value[kWarp];
-  void* step_value[kWarp];
-  const void* step_address[kWarp];
+  uint64_t (*lines[kWarp])[2];
+  void* address[kWarp];
   char edge[2];
+};
+
+// A store of a line that others do not see yet. Those of one `line` (LL128) become visible together.
+struct Pending {
+  uint64_t* address;
+  uint64_t value;
+  uint32_t line;
 };
 
 struct Thread {
@@ -64,6 +79,7 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::vector<Thread*> waiting;
+  std::vector<Pending> pending;
   std::unique_ptr<char[]> shared;
 };
 
@@ -93,6 +109,7 @@ class Scheduler {
   Options options;
   Statistics statistics;
   uint64_t random = 1, idle = 0;
+  uint32_t lines = 0;  // numbers of LL128 lines
   std::string trouble;
 
   uint64_t draw() {
@@ -177,6 +194,51 @@ Scheduler& scheduler() {
   return one;
 }
 
+// -- stores of lines: a buffer for each block ------------------------------------------------------------------------
+
+constexpr size_t kPending = 128;
+
+void commit(Block& block, size_t which) {
+  const Pending chosen = block.pending[which];
+  const auto goes = [&](const Pending& p) {
+    return chosen.line ? p.line == chosen.line : p.address == chosen.address;
+  };
+  for (const Pending& p : block.pending)
+    if (goes(p)) __atomic_store_n(p.address, p.value, __ATOMIC_RELAXED);
+  std::erase_if(block.pending, goes);
+}
+
+void make_room(Block& block, size_t for_how_many) {
+  while (block.pending.size() + for_how_many > kPending)
+    commit(block, scheduler().draw() % block.pending.size());
+}
+
+void commit_all(Block& block) {
+  for (const Pending& p : block.pending) __atomic_store_n(p.address, p.value, __ATOMIC_RELAXED);
+  block.pending.clear();
+}
+
+void commit_some(Block& block) {
+  if (!block.pending.empty() && scheduler().draw() % 2)
+    commit(block, scheduler().draw() % block.pending.size());
+}
+
+void hold(Block& block, uint64_t* address, uint64_t value, uint32_t line) {
+  for (size_t i = 0; i < block.pending.size(); ++i) {  // stores to one place keep their order
+    if (block.pending[i].address == address) {
+      commit(block, i);
+      break;
+    }
+  }
+  block.pending.push_back({address, value, line});
+}
+
+uint64_t visible(const Block& block, const uint64_t* address) {
+  for (const Pending& p : block.pending)
+    if (p.address == address) return p.value;
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+
 void open_barrier(Block& block) {
   block.arrived = 0;
   for (Thread* thread : block.waiting) scheduler().add(thread);
@@ -191,6 +253,7 @@ void body(void* argument) {
   __tsan_acquire(block.run);
   block.run->grid.kernel();
   __tsan_release(block.run);
+  if (block.live == 1) commit_all(block);
   thread->ended = true;
   s.remove(thread);
   s.progress();
@@ -238,13 +301,15 @@ bool barrier(bool predicate) {
 
 namespace {
 
-// Returns in the last lane to arrive at once, in the others when it has called `open`.
-bool meet(unsigned mask) {
+// Has the last lane arrived?
+bool meet(unsigned mask, Meeting meeting) {
   Scheduler& s = scheduler();
   Thread& thread = *s.current;
   Warp& warp = *thread.warp;
-  const unsigned lane = thread.self.thread.x % kWarp;
-  warp.arrived |= 1u << lane;
+  if (warp.arrived && warp.meeting != meeting && s.trouble.empty())
+    s.hang("lanes of a warp meet in different operations:");
+  warp.meeting = meeting;
+  warp.arrived |= 1u << thread.self.thread.x % kWarp;
   return (warp.arrived & mask) == mask;
 }
 
@@ -258,8 +323,8 @@ void open(unsigned mask) {
   // No progress: warps vote on whether to poll again.
 }
 
-void rendezvous(unsigned mask) {
-  if (meet(mask))
+void rendezvous(unsigned mask, Meeting meeting) {
+  if (meet(mask, meeting))
     open(mask);
   else
     sleep("waits for lanes of its warp");
@@ -271,43 +336,82 @@ void warp_barrier(unsigned mask) {
   Thread& thread = *scheduler().current;
   char* edge = &thread.warp->edge[thread.warp_barriers++ & 1];
   __tsan_release(edge);
-  rendezvous(mask);
+  rendezvous(mask, Meeting::barrier);
   __tsan_acquire(edge);
 }
 
 uint64_t exchange(unsigned mask, uint64_t value, unsigned source) {
   Thread& thread = *scheduler().current;
   thread.warp->value[thread.self.thread.x % kWarp] = value;
-  rendezvous(mask);
+  rendezvous(mask, Meeting::exchange);
   value = thread.warp->value[source];
-  rendezvous(mask);
+  rendezvous(mask, Meeting::exchange);
   return value;
 }
 
 unsigned ballot(unsigned mask, bool predicate) {
   Thread& thread = *scheduler().current;
   thread.warp->value[thread.self.thread.x % kWarp] = predicate;
-  rendezvous(mask);
+  rendezvous(mask, Meeting::vote);
   unsigned found = 0;
   for (unsigned l = 0; l < kWarp; ++l)
     if ((mask >> l & 1) && thread.warp->value[l]) found |= 1u << l;
-  rendezvous(mask);
+  rendezvous(mask, Meeting::vote);
   return found;
 }
 
-void warp_step(void (*move)(void*, const void*), void* value, const void* address) {
-  Thread& thread = *scheduler().current;
+void post(void* address, uint64_t value) {
+  Block& block = *scheduler().current->block;
+  if (kBuffered) {
+    make_room(block, 1);
+    hold(block, static_cast<uint64_t*>(address), value, 0);
+  } else
+    __atomic_store_n(static_cast<uint64_t*>(address), value, __ATOMIC_RELAXED);
+}
+
+uint64_t peek(const void* address) {
+  return visible(*scheduler().current->block, static_cast<const uint64_t*>(address));
+}
+
+namespace {
+
+void warp_step(void* address, uint64_t (&value)[2], Meeting meeting) {
+  Scheduler& s = scheduler();
+  Thread& thread = *s.current;
   Warp& warp = *thread.warp;
   const unsigned lane = thread.self.thread.x % kWarp;
-  warp.step_value[lane] = value;
-  warp.step_address[lane] = address;
-  if (meet(~0u)) {
-    for (unsigned l = 0; l < kWarp; ++l) move(warp.step_value[l], warp.step_address[l]);
-    open(~0u);
-    yield();
-  } else {
-    sleep("waits for its warp to move lines");
+  warp.lines[lane] = &value;
+  warp.address[lane] = address;
+  if (!meet(~0u, meeting)) return sleep("waits for its warp to move lines");
+  for (unsigned l = 0; l < kWarp; ++l) {
+    if (l % 8 == 0) {
+      ++s.lines;
+      make_room(*thread.block, 16);
+    }
+    for (int i = 0; i < 2; ++i) {
+      auto* at = static_cast<uint64_t*>(warp.address[l]) + i;
+      uint64_t& moved = (*warp.lines[l])[i];
+      if (meeting == Meeting::load)
+        moved = visible(*thread.block, at);
+      else if (kBuffered)
+        hold(*thread.block, at, moved, s.lines);
+      else
+        __atomic_store_n(at, moved, __ATOMIC_RELAXED);
+    }
   }
+  open(~0u);
+  yield();
+}
+
+}  // namespace
+
+void post_warp(void* address, const uint64_t (&value)[2]) {
+  uint64_t copy[2] = {value[0], value[1]};
+  warp_step(address, copy, Meeting::store);
+}
+
+void peek_warp(const void* address, uint64_t (&value)[2]) {
+  warp_step(const_cast<void*>(address), value, Meeting::load);
 }
 
 namespace {
@@ -330,6 +434,7 @@ void on_acquire(const void* address) {
 }
 
 void on_release(const void* address, Scope scope) {
+  commit_all(*scheduler().current->block);
   release_of(address) = {address, scheduler().current->block->run->grid.device, scope};
 }
 
@@ -341,7 +446,7 @@ void after_store() {
 
 unsigned coin() { return static_cast<unsigned>(scheduler().draw() >> 7 & 1); }
 
-void tear(const void*) {
+void tear() {
   if (scheduler().draw() % 4 == 0) yield();
 }
 
@@ -350,6 +455,7 @@ void spin(const char* what, int peer, uint64_t number) {
   s.current->doing = what;
   s.current->peer = peer;
   s.current->number = number;
+  commit_some(*s.current->block);
   if (++s.idle > s.options.patience && s.trouble.empty()) s.hang("no thread moves:");
   yield();
 }
@@ -388,6 +494,7 @@ void Machine::start(Grid grid) {
     block->threads.resize(g.threads);
     block->warps.resize((g.threads + kWarp - 1) / kWarp);
     block->waiting.reserve(g.threads);
+    block->pending.reserve(kPending);
     for (unsigned t = 0; t < g.threads; ++t) {
       Thread& thread = block->threads[t];
       thread.self = {{t}, {b}, {g.threads}, {g.blocks}};

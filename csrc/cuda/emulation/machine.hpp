@@ -1,8 +1,9 @@
 // A device on the CPU: every CUDA thread is a fibre, and one OS thread runs them all by a seeded random schedule.
 //
 // Fibres change at barriers, at warp operations, at polls, in the middle of LL lines, and after one store of a flag in four; now
-// and then all threads of a block are starved for a while. So ranks, blocks and threads interleave as a GPU's may, each seed gives
-// one interleaving, and the same seed gives the same one again.
+// and then all threads of a block are starved for a while. Stores of lines stay in a buffer of the block for a while, and are seen
+// in any order, unless a release follows. So ranks, blocks and threads interleave as a GPU's may, each seed gives one interleaving,
+// and the same seed gives the same one again.
 //
 //     emulation/fibre.hpp     a stack to run on
 //     emulation/machine.hpp   blocks, warps, the schedule; what kernels call
@@ -37,13 +38,16 @@ void warp_barrier(unsigned mask);
 uint64_t exchange(unsigned mask, uint64_t value,
                   unsigned source);  // a shuffle: orders no memory, as on a GPU
 unsigned ballot(unsigned mask, bool predicate);
-// All 32 lanes arrive; then `move` is called for each of them, and no other thread runs in between.
-void warp_step(void (*move)(void* value, const void* address), void* value, const void* address);
+// Stores and loads of lines: of 8 bytes, which are whole, and of 16 bytes by each lane of a warp, whole to 128 bytes.
+void post(void* address, uint64_t value);
+uint64_t peek(const void* address);
+void post_warp(void* address, const uint64_t (&value)[2]);
+void peek_warp(const void* address, uint64_t (&value)[2]);
 void on_acquire(const void* address);
 void on_release(const void* address, Scope scope);
 void after_store();
 unsigned coin();
-void tear(const void* address);
+void tear();
 void spin(const char* what, int peer, uint64_t number);
 void note(uint32_t instruction, uint32_t slice);
 int mutant_in_use();

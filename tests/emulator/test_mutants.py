@@ -1,0 +1,105 @@
+"""A test of the tests: whatever piece of synchronisation is taken out of the kernels, somebody notices.
+
+Random schedules find what changes results; ThreadSanitizer finds a missing order even where the result happens to be right. What
+each of them misses the other one finds, so both run. LL and LL128 need no order of memory: every line is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import emulated
+import pytest
+
+HERE = Path(__file__).parent
+ALL = ("simple", "ll", "ll128")
+BY_RESULTS = {
+    "none": ALL,
+    "no_credit_wait": ALL,
+    "credit_never_given": ALL,
+    "credit_too_early": ALL,
+    "no_barrier_before_work": ALL,
+    "no_barrier_after_work": ALL,
+    "counters_not_saved": ALL,
+    "cell_gpu_scope": ("simple",),
+    "cell_constant": ("simple",),
+    "cell_not_checked": ("simple",),
+    "first_flag_unchecked": ("ll",),
+    "second_flag_unchecked": ("ll",),
+    "no_wipe": ("ll",),
+    "wipe_not_released": ("ll",),
+    "flag_constant": ("ll", "ll128"),
+    "flag_without_call": ("ll", "ll128"),
+    "line_flag_unchecked": ("ll128",),
+    "no_vote": ("ll128",),
+    "no_split": ("ll128",),
+}
+BY_RACES = {
+    "none": ALL,
+    "credit_not_acquired": ("simple",),
+    "credit_not_released": ("simple",),
+    "cell_not_released": ("simple",),
+    "cell_not_acquired": ("simple",),
+    "end_moves_on": ("simple",),
+    "no_barrier_after_work": ("simple",),
+}
+SANITIZED = "PYCOLLECTIVES_EMULATED_THREAD"  # the folder of a build with ThreadSanitizer
+
+
+def pairs(table: dict[str, tuple[str, ...]]) -> list[str]:
+    return [f"{name}:{protocol}" for name, protocols in table.items() for protocol in protocols]
+
+
+def verdicts(*arguments: str, env: dict[str, str] | None = None) -> dict[str, str]:
+    """What is noticed of each mutant."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "mutants.py"), *arguments],
+        env=os.environ | (env or {}),
+        text=True,
+        capture_output=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+def library(name: str) -> str:
+    return subprocess.run(
+        ["g++", f"-print-file-name={name}"], text=True, capture_output=True, check=True
+    ).stdout.strip()
+
+
+def check(found: dict[str, str], table: dict[str, tuple[str, ...]]) -> None:
+    assert list(found) == pairs(table)
+    alarms = {pair: what for pair, what in found.items() if pair.startswith("none:") and what != "nothing"}
+    assert not alarms, f"false alarms: {alarms}"
+    missed = [pair for pair, what in found.items() if not pair.startswith("none:") and what == "nothing"]
+    assert not missed, f"nobody noticed: {missed}"
+
+
+def test_every_mutant_has_a_hunter() -> None:
+    assert set(emulated.mutants()) == BY_RESULTS.keys() | BY_RACES.keys()
+
+
+def test_mutants_change_results() -> None:
+    check(verdicts(*pairs(BY_RESULTS)), BY_RESULTS)
+
+
+@pytest.mark.timeout(300)
+def test_mutants_race() -> None:
+    folder = os.environ.get(SANITIZED)
+    if not folder:
+        pytest.skip(f"optional: {SANITIZED} names no build with ThreadSanitizer")
+    with tempfile.TemporaryDirectory() as logs:
+        sanitizer = {
+            "LD_PRELOAD": f"{library('libtsan.so')} {library('libstdc++.so.6')}",
+            "TSAN_OPTIONS": f"log_path={logs}/race exitcode=0 suppress_equal_stacks=0",
+        }
+        few = ["--extension", folder, "--races", f"{logs}/race", "--seeds", "3", "--calls", "9"]
+        found = verdicts(*few, *pairs(BY_RACES), env=sanitizer)
+    check(found, BY_RACES)
+    assert {what for pair, what in found.items() if not pair.startswith("none:")} == {"race"}
