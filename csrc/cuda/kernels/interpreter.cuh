@@ -200,7 +200,6 @@ class Interpreter {
 
   PC_DEVICE void combine(const Instruction& in, const Operand* operands, uint32_t readers,
                          const Piece& piece) {
-    const bool store_wide = in.flags & Instruction::store_wide, send_wide = in.flags & Instruction::send_wide;
     const bool finishes = call_.epilogue && (in.flags & Instruction::final_value);
     bool stores = in.store >= 0;
     char* const store = stores ? address(static_cast<uint32_t>(in.store) + piece.ref, piece.begin) : nullptr;
@@ -209,30 +208,41 @@ class Interpreter {
       stores = false;  // it is there
       if (!readers) return;
     }
-    const bool wide_store = kWide > 1 && store_wide, wide_send = kWide > 1 && send_wide;
+    const bool wide_store = kWide > 1 && (in.flags & Instruction::store_wide);
+    const bool wide_send = kWide > 1 && (in.flags & Instruction::send_wide);
     const bool two_forms = stores && readers && wide_store != wide_send;
-    const bool moves = in.noperands == 1 && !finishes && !reducer_.normalises() && !two_forms &&
-                       (operands[0].wide != 0) == (stores ? store_wide : send_wide);
+    const Output store_only{stores ? store : nullptr, 0}, both{store_only.store, readers};
+    // Where nothing is combined and no form changes, vectors need not become numbers.
+    const bool moves = R::kConverts && in.noperands == 1 && !finishes && !reducer_.normalises() &&
+                       !two_forms && (operands[0].wide != 0) == (stores ? wide_store : wide_send);
     PC_ROLL
     for (uint32_t first = 0; first < piece.groups; first += P::stride() * kUnroll) {
       Place places[kUnroll];
       PC_UNROLL
       for (uint32_t u = 0; u < kUnroll; ++u) places[u] = P::place(first + u * P::stride(), piece.groups);
-      Vector raw[kUnroll][kWide];
       typename R::Acc acc[kUnroll];
       PC_ROLL
       for (uint32_t k = 0; k < in.noperands; ++k) {
         const bool wide = kWide > 1 && operands[k].wide != 0;
-        fetch(raw, operands[k], k, wide, piece, places);
-        if (moves) break;
-        if (k == 0) {
+        PC_UNROLL
+        for (uint32_t w = 0; w < kWide; ++w) {
+          if (!has_vector(w, wide)) break;
+          Vector raw[kUnroll];
+          fetch(raw, operands[k], k, wide, w, piece, places);
+          if (R::kConverts && moves) {
+            put(raw, both, wide, w, piece, places);
+            continue;
+          }
           PC_UNROLL
-          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.read(acc[u], raw[u], wide);
-        } else {
-          PC_UNROLL
-          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.combine(acc[u], raw[u], wide);
+          for (uint32_t u = 0; u < kUnroll; ++u) {
+            if (k == 0)
+              reducer_.read(acc[u], raw[u], wide, w);
+            else
+              reducer_.combine(acc[u], raw[u], wide, w);
+          }
         }
       }
+      if (R::kConverts && moves) continue;
       if (finishes) {
         PC_UNROLL
         for (uint32_t u = 0; u < kUnroll; ++u) reducer_.finish(acc[u], call_.epilogue, call_.factor);
@@ -240,73 +250,72 @@ class Interpreter {
       PC_ROLL
       for (int form = 0; form < (two_forms ? 2 : 1); ++form) {  // narrow here and wide there: once for each
         const bool wide = form == 0 && stores ? wide_store : wide_send;
-        if (!moves) {
+        const Output output = !two_forms ? both : form == 0 ? store_only : Output{nullptr, readers};
+        PC_UNROLL
+        for (uint32_t w = 0; w < kWide; ++w) {
+          if (!has_vector(w, wide)) break;
+          Vector raw[kUnroll];
           PC_UNROLL
-          for (uint32_t u = 0; u < kUnroll; ++u) reducer_.write(acc[u], wide, raw[u]);
+          for (uint32_t u = 0; u < kUnroll; ++u) raw[u] = reducer_.write(acc[u], wide, w);
+          put(raw, output, wide, w, piece, places);
         }
-        put(raw, form == 0 && stores ? store : nullptr, two_forms && form == 0 ? 0 : readers, wide, piece,
-            places);
       }
     }
   }
 
-  // The groups of an operand.
-  PC_DEVICE void fetch(Vector (&raw)[kUnroll][kWide], const Operand& operand, uint32_t k, bool wide,
-                       const Piece& piece, const Place (&places)[kUnroll]) {
-    if (operand.peer < 0) {
-      const char* from = address(operand.refs + piece.ref, piece.begin);
-      PC_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u) {
-        PC_UNROLL
-        for (uint32_t w = 0; w < kWide; ++w) {
-          if (w > 0 && (!wide || w >= reducer_.wide())) break;
-          const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
-          raw[u][w] = bytes ? load_bytes(from + local_offset(places[u].group, w, wide), bytes) : Vector{};
-        }
-      }
-      return;
-    }
-    const End source = sources_[k];
-    const uint64_t flag = P::flag(call_, source.number, stamp_);
-    PC_UNROLL
-    for (uint32_t w = 0; w < kWide; ++w) {
-      if (w > 0 && (!wide || w >= reducer_.wide())) break;
-      const Vector* lines = source.slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
-      typename P::Line line[kUnroll];
-      PC_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u)
-        if (places[u].active) line[u] = P::begin(lines, places[u]);
-      PC_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u)
-        if (places[u].active) raw[u][w] = P::finish(thread_, line[u], lines, places[u], flag, operand.peer);
-    }
-  }
+  // Is there a vector `w` in a group?
+  PC_DEVICE bool has_vector(uint32_t w, bool wide) const { return w == 0 || (wide && w < reducer_.wide()); }
 
   PC_DEVICE uint64_t local_offset(uint32_t group, uint32_t w, bool wide) const {
     return (uint64_t{group} * (wide ? reducer_.wide() : 1) + w) * kVectorBytes;
   }
 
-  // One form of the result into the store, the messages, or both.
-  PC_DEVICE void put(const Vector (&raw)[kUnroll][kWide], char* store, uint32_t readers, bool wide,
-                     const Piece& piece, const Place (&places)[kUnroll]) {
+  // Vector `w` of the groups of an operand.
+  PC_DEVICE void fetch(Vector (&raw)[kUnroll], const Operand& operand, uint32_t k, bool wide, uint32_t w,
+                       const Piece& piece, const Place (&places)[kUnroll]) {
+    if (operand.peer < 0) {
+      const char* from = address(operand.refs + piece.ref, piece.begin);
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
+        raw[u] = bytes ? load_bytes(from + local_offset(places[u].group, w, wide), bytes) : Vector{};
+      }
+      return;
+    }
+    const End source = sources_[k];
+    const uint64_t flag = P::flag(call_, source.number, stamp_);
+    const Vector* lines = source.slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
+    typename P::Line line[kUnroll];
     PC_UNROLL
-    for (uint32_t w = 0; w < kWide; ++w) {
-      if (w > 0 && (!wide || w >= reducer_.wide())) break;
-      if (store) {
-        PC_UNROLL
-        for (uint32_t u = 0; u < kUnroll; ++u) {
-          const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
-          if (bytes) store_bytes(store + local_offset(places[u].group, w, wide), raw[u][w], bytes);
-        }
+    for (uint32_t u = 0; u < kUnroll; ++u)
+      if (places[u].active) line[u] = P::begin(lines, places[u]);
+    PC_UNROLL
+    for (uint32_t u = 0; u < kUnroll; ++u)
+      if (places[u].active) raw[u] = P::finish(thread_, line[u], lines, places[u], flag, operand.peer);
+  }
+
+  struct Output {
+    char* store;       // or nullptr
+    uint32_t readers;  // of the messages
+  };
+
+  // Vector `w` of the groups of a result.
+  PC_DEVICE void put(const Vector (&raw)[kUnroll], const Output& output, bool wide, uint32_t w,
+                     const Piece& piece, const Place (&places)[kUnroll]) {
+    if (output.store) {
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        const uint32_t bytes = places[u].moves ? bytes_of(piece, places[u].group, w, wide) : 0;
+        if (bytes) store_bytes(output.store + local_offset(places[u].group, w, wide), raw[u], bytes);
       }
-      PC_ROLL
-      for (uint32_t k = 0; k < readers; ++k) {
-        Vector* lines = targets_[k].slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
-        const uint64_t flag = P::flag(call_, targets_[k].number, stamp_);
-        PC_UNROLL
-        for (uint32_t u = 0; u < kUnroll; ++u)
-          if (places[u].active) P::send(lines, places[u], raw[u][w], flag);
-      }
+    }
+    PC_ROLL
+    for (uint32_t k = 0; k < output.readers; ++k) {
+      Vector* lines = targets_[k].slot + (wide ? piece.wide_at : piece.narrow_at) + w * piece.plane;
+      const uint64_t flag = P::flag(call_, targets_[k].number, stamp_);
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u)
+        if (places[u].active) P::send(lines, places[u], raw[u], flag);
     }
   }
 

@@ -112,7 +112,7 @@ struct Flagged {
 
 struct LL : Flagged {
   static constexpr Protocol kind = Protocol::ll;
-  static constexpr uint32_t kMostUnroll = 2;
+  static constexpr uint32_t kMostUnroll = 1;
 
   // 32 bits: the low bits of the number, and above them fingerprint bits that are never all 0, as those of a wiped line are.
   static PC_DEVICE uint64_t flag(const Call& call, uint64_t number, uint64_t stamp) {
@@ -174,7 +174,7 @@ struct LL : Flagged {
 
 struct LL128 : Flagged {
   static constexpr Protocol kind = Protocol::ll128;
-  static constexpr uint32_t kMostUnroll = 2;
+  static constexpr uint32_t kMostUnroll = 1;
   static constexpr uint32_t kGroups = 30;  // that a warp moves at a time, in 4 lines
 
   static PC_DEVICE uint64_t flag(const Call&, uint64_t number, uint64_t stamp) {

@@ -15,6 +15,7 @@ namespace pc::cuda {
 // Bytes are moved as they are.
 struct Copy {
   static constexpr uint32_t kWide = 1, kUnroll = 4;
+  static constexpr bool kConverts = false;
   struct Acc {
     Vector v;
   };
@@ -22,10 +23,10 @@ struct Copy {
   PC_DEVICE uint32_t group() const { return kVectorBytes; }
   PC_DEVICE uint32_t wide() const { return 1; }
   PC_DEVICE bool normalises() const { return false; }
-  PC_DEVICE void read(Acc& acc, const Vector (&v)[1], bool) const { acc.v = v[0]; }
-  PC_DEVICE void combine(Acc&, const Vector (&)[1], bool) const {}
+  PC_DEVICE void read(Acc& acc, const Vector& v, bool, uint32_t) const { acc.v = v; }
+  PC_DEVICE void combine(Acc&, const Vector&, bool, uint32_t) const {}
   PC_DEVICE void finish(Acc&, uint32_t, double) const {}
-  PC_DEVICE void write(const Acc& acc, bool, Vector (&v)[1]) const { v[0] = acc.v; }
+  PC_DEVICE Vector write(const Acc& acc, bool, uint32_t) const { return acc.v; }
 };
 
 template <class Type, ReduceOp Op>
@@ -36,7 +37,9 @@ struct Reducer {
   static constexpr ReduceOp kOp = Op;
   static constexpr uint32_t kGroup = kVectorBytes / Type::item;
   static constexpr uint32_t kWide = sizeof(A) / Type::item;
-  static constexpr uint32_t kUnroll = kWide == 4 ? 2 : 4;
+  static constexpr uint32_t kPart = kGroup / kWide;  // elements of a vector of wide ones
+  static constexpr uint32_t kUnroll = kWide == 4 ? 1 : kWide == 2 ? 2 : 4;
+  static constexpr bool kConverts = kWide > 1;
   struct Acc {
     A value[kGroup];
   };
@@ -46,46 +49,49 @@ struct Reducer {
   PC_DEVICE uint32_t wide() const { return kWide; }
   PC_DEVICE bool normalises() const { return Type::normalises; }
 
-  static PC_DEVICE void unpack(A (&value)[kGroup], const Vector* v, bool wide) {
+  // Vector `w` of a wide group has a part of its elements; the vector of a narrow one has them all.
+  template <class F>
+  static PC_DEVICE void each(const Vector& v, bool wide, uint32_t w, F&& f) {
     if (kWide > 1 && wide) {
-      memcpy(value, v, sizeof value);
+      A part[kPart];
+      memcpy(part, &v, sizeof part);
+      PC_UNROLL
+      for (uint32_t i = 0; i < kPart; ++i) f(w * kPart + i, part[i]);
     } else {
       Bits bits[kGroup];
-      memcpy(bits, v, sizeof bits);
+      memcpy(bits, &v, sizeof bits);
       PC_UNROLL
-      for (uint32_t i = 0; i < kGroup; ++i) value[i] = Type::widen(bits[i]);
+      for (uint32_t i = 0; i < kGroup; ++i) f(i, Type::widen(bits[i]));
     }
   }
 
-  static PC_DEVICE void pack(const A (&value)[kGroup], bool wide, Vector* v) {
-    if (kWide > 1 && wide) {
-      memcpy(v, value, sizeof value);
-    } else {
-      Bits bits[kGroup];
-      PC_UNROLL
-      for (uint32_t i = 0; i < kGroup; ++i) bits[i] = Type::narrow(value[i]);
-      memcpy(v, bits, sizeof bits);
-    }
+  PC_DEVICE void read(Acc& acc, const Vector& v, bool wide, uint32_t w) const {
+    each(v, wide, w, [&](uint32_t i, A value) { acc.value[i] = value; });
   }
-
-  static PC_DEVICE void fold(A (&value)[kGroup], const Vector* v, bool wide) {
-    A next[kGroup];
-    unpack(next, v, wide);
-    PC_UNROLL
-    for (uint32_t i = 0; i < kGroup; ++i) value[i] = apply<Op>(value[i], next[i]);
+  PC_DEVICE void combine(Acc& acc, const Vector& v, bool wide, uint32_t w) const {
+    each(v, wide, w, [&](uint32_t i, A value) { acc.value[i] = apply<Op>(acc.value[i], value); });
   }
-
-  static PC_DEVICE void end(A (&value)[kGroup], uint32_t kind, double factor) {
+  PC_DEVICE void finish(Acc& acc, uint32_t kind, double factor) const {
     if constexpr (Op == ReduceOp::sum) {
       PC_UNROLL
-      for (uint32_t i = 0; i < kGroup; ++i) value[i] = cuda::finish(value[i], kind, factor);
+      for (uint32_t i = 0; i < kGroup; ++i) acc.value[i] = cuda::finish(acc.value[i], kind, factor);
     }
   }
-
-  PC_DEVICE void read(Acc& acc, const Vector (&v)[kWide], bool wide) const { unpack(acc.value, v, wide); }
-  PC_DEVICE void combine(Acc& acc, const Vector (&v)[kWide], bool wide) const { fold(acc.value, v, wide); }
-  PC_DEVICE void finish(Acc& acc, uint32_t kind, double factor) const { end(acc.value, kind, factor); }
-  PC_DEVICE void write(const Acc& acc, bool wide, Vector (&v)[kWide]) const { pack(acc.value, wide, v); }
+  PC_DEVICE Vector write(const Acc& acc, bool wide, uint32_t w) const {
+    Vector v;
+    if (kWide > 1 && wide) {
+      A part[kPart];
+      PC_UNROLL
+      for (uint32_t i = 0; i < kPart; ++i) part[i] = acc.value[w * kPart + i];
+      memcpy(&v, part, sizeof v);
+    } else {
+      Bits bits[kGroup];
+      PC_UNROLL
+      for (uint32_t i = 0; i < kGroup; ++i) bits[i] = Type::narrow(acc.value[i]);
+      memcpy(&v, bits, sizeof v);
+    }
+    return v;
+  }
 };
 
 // Calls `f` with the Reducer of a type and an operator; those that do not exist never get here.
@@ -197,30 +203,30 @@ struct alignas(kVectorBytes) AnyAcc {
 };
 
 template <Stage S>
-PC_NOINLINE void any_stage(uint32_t dtype, uint32_t op, AnyAcc& acc, Vector* v, bool wide, uint32_t kind,
-                           double factor) {
+PC_NOINLINE void any_stage(uint32_t dtype, uint32_t op, AnyAcc& acc, Vector& v, bool wide, uint32_t w,
+                           uint32_t kind, double factor) {
   with_reducer(dtype, op, [&](auto reducer) {
     using R = decltype(reducer);
     using A = typename R::A;
     using Bits = typename R::Bits;
-    [[maybe_unused]] const auto next = [&](uint32_t i) {
-      return R::kWide > 1 && wide ? element<A>(v, i) : R::T::widen(element<Bits>(v, i));
-    };
+    const bool part = R::kWide > 1 && wide;
+    const uint32_t first = part ? w * R::kPart : 0, count = part ? R::kPart : R::kGroup;
     PC_ROLL
-    for (uint32_t i = 0; i < R::kGroup; ++i) {
-      if constexpr (S == Stage::read)
-        set_element<A>(acc.bytes, i, next(i));
-      else if constexpr (S == Stage::combine)
-        set_element<A>(acc.bytes, i, apply<R::kOp>(element<A>(acc.bytes, i), next(i)));
-      else if constexpr (S == Stage::write && R::kWide > 1) {
-        if (wide)
-          set_element<A>(v, i, element<A>(acc.bytes, i));
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t at = first + i;
+      if constexpr (S == Stage::read || S == Stage::combine) {
+        const A next = part ? element<A>(&v, i % R::kPart) : R::T::widen(element<Bits>(&v, i));
+        if constexpr (S == Stage::read)
+          set_element<A>(acc.bytes, at, next);
         else
-          set_element<Bits>(v, i, R::T::narrow(element<A>(acc.bytes, i)));
+          set_element<A>(acc.bytes, at, apply<R::kOp>(element<A>(acc.bytes, at), next));
       } else if constexpr (S == Stage::write) {
-        set_element<Bits>(v, i, R::T::narrow(element<A>(acc.bytes, i)));
+        if (part)
+          set_element<A>(&v, i % R::kPart, element<A>(acc.bytes, at));
+        else
+          set_element<Bits>(&v, i, R::T::narrow(element<A>(acc.bytes, at)));
       } else if constexpr (R::kOp == ReduceOp::sum) {
-        set_element<A>(acc.bytes, i, cuda::finish(element<A>(acc.bytes, i), kind, factor));
+        set_element<A>(acc.bytes, at, cuda::finish(element<A>(acc.bytes, at), kind, factor));
       }
     }
   });
@@ -228,6 +234,7 @@ PC_NOINLINE void any_stage(uint32_t dtype, uint32_t op, AnyAcc& acc, Vector* v, 
 
 struct AnyReducer {
   static constexpr uint32_t kWide = 4, kUnroll = 1;
+  static constexpr bool kConverts = true;
   using Acc = AnyAcc;
 
   PC_DEVICE AnyReducer(uint32_t dtype, uint32_t op)
@@ -239,17 +246,23 @@ struct AnyReducer {
   PC_DEVICE uint32_t wide() const { return wide_; }
   PC_DEVICE bool normalises() const { return dtype_ == static_cast<uint32_t>(DType::bool_); }
 
-  PC_DEVICE void read(Acc& acc, Vector (&v)[kWide], bool wide) const {
-    any_stage<Stage::read>(dtype_, op_, acc, v, wide, 0, 0);
+  PC_DEVICE void read(Acc& acc, Vector v, bool wide, uint32_t w) const {
+    any_stage<Stage::read>(dtype_, op_, acc, v, wide, w, 0, 0);
   }
-  PC_DEVICE void combine(Acc& acc, Vector (&v)[kWide], bool wide) const {
-    any_stage<Stage::combine>(dtype_, op_, acc, v, wide, 0, 0);
+  PC_DEVICE void combine(Acc& acc, Vector v, bool wide, uint32_t w) const {
+    any_stage<Stage::combine>(dtype_, op_, acc, v, wide, w, 0, 0);
   }
   PC_DEVICE void finish(Acc& acc, uint32_t kind, double factor) const {
-    any_stage<Stage::finish>(dtype_, op_, acc, nullptr, false, kind, factor);
+    PC_ROLL
+    for (uint32_t w = 0; w < wide_; ++w) {
+      Vector unused;
+      any_stage<Stage::finish>(dtype_, op_, acc, unused, true, w, kind, factor);
+    }
   }
-  PC_DEVICE void write(Acc& acc, bool wide, Vector (&v)[kWide]) const {
-    any_stage<Stage::write>(dtype_, op_, acc, v, wide, 0, 0);
+  PC_DEVICE Vector write(Acc& acc, bool wide, uint32_t w) const {
+    Vector v;
+    any_stage<Stage::write>(dtype_, op_, acc, v, wide, w, 0, 0);
+    return v;
   }
 
  private:
