@@ -43,7 +43,7 @@ def measure(peers: list[Peer], **options: Any) -> Results:
             "rounds": 2,
             "again": 0,
             "patience": 0.0,
-            "batch": 0.001,
+            "batch": 0.0005,
             "limit": 20.0,
         }
         results = Controller(Options(peers=peers, **usual | options)).run()
@@ -58,6 +58,7 @@ def test_two_libraries_take_turns() -> None:
     results = measure(
         [OURS, MPICH],
         collectives=("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier"),
+        rounds=1,
     )
     assert not results.failures
     assert results.versions["ours"].startswith("pycollectives")
@@ -73,9 +74,9 @@ def test_two_libraries_take_turns() -> None:
         for times in case.times.values():
             assert set(times) == columns
             assert all(
-                len(rounds) == 2 and all(t and 0 < t < 1e6 for t in rounds) for rounds in times.values()
+                len(rounds) == 1 and all(t and 0 < t < 1e6 for t in rounds) for rounds in times.values()
             )
-        assert len(case.flag_ns) == 2
+        assert len(case.flag_ns) == 1
     assert results.cases[0].lines["mpich"] == "comm.Allreduce(x, out)"
     assert results.cases[0].lines["array"] == "comm.all_reduce(x, out=out)"
 
