@@ -7,6 +7,29 @@
 #include "core/verbs.hpp"
 
 namespace pc {
+namespace {
+
+// Elements of the accumulation type lie only where there is room for them: in work and scratch memory, and in messages.
+void check_widths(const Plan& plan, bool wide) {
+  const auto roomy = [&](uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; ++i)
+      require_plan(plan.refs[i].where == Where::data_work || plan.refs[i].where == Where::scratch,
+                   "wide elements in an array of the caller");
+  };
+  for (const Instruction& in : plan.instructions) {
+    const bool stores = in.flags & Instruction::store_wide, sends = in.flags & Instruction::send_wide;
+    require_plan(wide || !(stores || sends), "wide elements in a call without");
+    if (in.store >= 0 && stores) roomy(static_cast<uint32_t>(in.store), in.nrefs);
+    for (uint32_t k = 0; k < in.noperands; ++k) {
+      const Operand& operand = plan.operands[in.operand + k];
+      if (!operand.wide) continue;
+      require_plan(wide, "wide elements in a call without");
+      if (operand.peer < 0) roomy(operand.refs, in.nrefs);
+    }
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKind& kind) {
   auto made = std::make_shared<Prepared>();
@@ -24,6 +47,7 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
       kind.wide ? unit * static_cast<uint32_t>(item_size(accumulation(kind.dtype))) : made->element;
   const auto grain = static_cast<uint32_t>(std::max<size_t>(1, kLine / made->element));
   const Extents held = lay_out(*plan, kind.extent, grain, made->chunking);
+  check_widths(*plan, kind.wide);
   made->in_bytes = held.in * made->element;
   made->out_bytes = held.out * made->element;
   const bool works = std::any_of(plan->refs.begin(), plan->refs.end(),
