@@ -155,6 +155,8 @@ class Calls:
             held_out=made.held_out,
             pool_bytes=self.settings.pool_bytes,
             segment_bytes=self.settings.segment_bytes,
+            ring_bytes=self.settings.ring_bytes,
+            stream_output_bytes=self.settings.stream_output_bytes,
             fingerprint=kind.fingerprint(one.name),
             count=kind.count,
             verb=_VERB[kind.verb],

@@ -74,8 +74,17 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._splits = self._arrays = 0
         self._network = network_of(rendezvous, self.world_ranks)
         self.settings = self._agree()
-        patience = settings.patience(len(self._neighbours), spans_hosts=self._network is not None)
-        self._core = _core.Communicator(self.rank, self.size, self.settings.pool_bytes, *patience)
+        neighbours = len(self._neighbours)
+        patience = settings.patience(neighbours, spans_hosts=self._network is not None)
+        stores = settings.STORES.index(self.settings.stores)
+        self._core = _core.Communicator(
+            self.rank,
+            self.size,
+            self.settings.pool_bytes,
+            *patience,
+            crowded=neighbours > settings.cores(),
+            stores=stores,
+        )
         self._regions = Regions() if regions is None else regions
         shared: set[int] = set()
         if self.size > 1:

@@ -12,17 +12,23 @@ from .errors import InvalidArgumentError
 
 MIB = 1 << 20
 NETWORK_NAP_US = 50
+STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 
 
 @dataclass(frozen=True)
 class Settings:
     """`pool_bytes`: memory for messages in flight, per rank. `segment_bytes`: the size of one message when data is cut up.
-    `algorithms`: the choices of the environment variable PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a
-    group packs with others. `hosts`: the host of every rank, empty where all are on one."""
+    `ring_bytes`: over which the messages of a call are spread. `stream_output_bytes`: outputs from here on are written past
+    the caches. `stores`: how messages are written, one of STORES. `algorithms`: the choices of the environment variable
+    PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
+    rank, empty where all are on one."""
 
     pool_bytes: int
     segment_bytes: int
     tuning: Tuning
+    ring_bytes: int = 2 * MIB
+    stream_output_bytes: int = 8 * MIB
+    stores: str = STORES[0]
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
     hosts: tuple[int, ...] = ()
@@ -67,6 +73,13 @@ def number(variable: str, default: int) -> int:
 
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
+    second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
+    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * second)  # twice a core's own cache: see csrc/shm/prepared.cpp
+    # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
+    stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())))
+    stores = os.environ.get("PYCOLLECTIVES_STORES", STORES[0])
+    if stores not in STORES:
+        raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
     if pool < 64 * 1024 or segment < 4096:
@@ -74,7 +87,9 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
             "PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096"
         )
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
-    return Settings(pool, segment, tuned(size, segment), environment(), fusion, hosts)
+    return Settings(
+        pool, segment, tuned(size, segment), ring, stream, stores, environment(), fusion_bytes=fusion, hosts=hosts
+    )
 
 
 def tuned(size: int, segment: int) -> Tuning:

@@ -165,13 +165,14 @@ void bind_communicator(py::module_& module) {
       .def_property_readonly("done", [](const Job& job) { return job.done.load(std::memory_order_acquire); });
 
   py::class_<Handle>(module, "Communicator", "One rank's end of a communicator over shared memory.")
-      .def(py::init(
-               [](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields, uint32_t nap_us) {
-                 return std::make_unique<Handle>(rank, size, pool_bytes,
-                                                 Patience{spins, yields, register_membarrier(), nap_us});
-               }),
+      .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields, uint32_t nap_us,
+                       bool crowded, int stores) {
+             return std::make_unique<Handle>(rank, size, pool_bytes,
+                                             Patience{spins, yields, register_membarrier(), nap_us, crowded},
+                                             static_cast<Stores>(stores));
+           }),
            py::arg("rank"), py::arg("size"), py::arg("pool_bytes"), py::arg("spins"), py::arg("yields"),
-           py::arg("nap_us"))
+           py::arg("nap_us"), py::arg("crowded") = false, py::arg("stores") = 0)
       .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
       .def_property_readonly("pool_bytes", &Communicator::pool_bytes)
       .def("attach", [](Handle& self, int peer, int fd, int pid) { self.group().attach(peer, fd, pid); })

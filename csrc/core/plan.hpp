@@ -47,6 +47,7 @@ struct Instruction {
     may_point = 16,    // the sent chunk is not written again in this call: peers may read it in place
     may_point_apart =
         32,  // it is, but in the output while it is read in the input: not where the call is in place
+    last_use = 64,  // this rank does not read the stored chunks again in this call
   };
   uint32_t operand, noperands;
   uint32_t nrefs;      // chunks of the message

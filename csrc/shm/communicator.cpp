@@ -7,8 +7,8 @@
 
 namespace pc {
 
-Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patience)
-    : group_(rank, size, pool_bytes), executor_(group_, patience), patience_(patience) {}
+Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores)
+    : group_(rank, size, pool_bytes), executor_(group_, patience, stores), patience_(patience) {}
 
 Communicator::~Communicator() { close(); }
 
@@ -180,7 +180,7 @@ void Communicator::progress() {
     std::lock_guard lock(busy_);
     if (auto job = take()) {
       const Patience sleepy{0, 0, patience_.membarrier,
-                            patience_.nap_us};  // this thread has no core of its own to spin on
+                            patience_.nap_us, false};  // this thread has no core of its own to spin on
       executor_.set_patience(sleepy);
       run_job_locked(*job, false);
       executor_.set_patience(patience_);

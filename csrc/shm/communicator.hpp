@@ -33,7 +33,7 @@ struct Job {
 
 class Communicator {
  public:
-  Communicator(int rank, int size, size_t pool_bytes, Patience patience);
+  Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores = Stores::automatic);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 

@@ -1,12 +1,15 @@
 #include "shm/executor.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "core/chaos.hpp"
+#include "core/stream_copy.hpp"
 
 namespace pc {
 
-Executor::Executor(Group& group, Patience patience)
+Executor::Executor(Group& group, Patience patience, Stores stores)
     : group_(group),
       patience_(patience),
       rank_(group.rank()),
@@ -16,13 +19,18 @@ Executor::Executor(Group& group, Patience patience)
       received_(static_cast<size_t>(size_)),
       pointed_(static_cast<size_t>(size_), 0),
       sources_(static_cast<size_t>(size_) + 2),
-      source_at_(static_cast<size_t>(size_) + 2) {}
+      source_at_(static_cast<size_t>(size_) + 2),
+      unsettled_(static_cast<size_t>(size_)),
+      stores_(stores) {
+  if (size_ > 1) stores_.calibrate(group.pool(rank_), group.pool_bytes());
+}
 
 void Executor::reserve(const Prepared& prepared) {
   if (work_.size() < prepared.work_bytes) work_.resize(prepared.work_bytes);
   if (scratch_.size() < prepared.scratch_bytes) scratch_.resize(prepared.scratch_bytes);
   const Plan& plan = *prepared.plan;
-  const size_t readers = std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots;
+  const size_t readers =
+      prepared.slots < kDepth ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
@@ -39,12 +47,18 @@ void Executor::begin(const Call& call) {
   prepared_ = call.prepared;
   agreed_ = 0;
   any_pointed_ = false;
+  streamed_ = false;
   waiting_since_ = 0;
   fingerprint_ = prepared_->fingerprint + call.sequence * 0x9e3779b97f4a7c15u;
   auto* in = const_cast<std::byte*>(call.in);  // only ever read, unless it is the output too
   base_ = {in, call.out, work_.data(), in, call.out, scratch_.data()};
   const size_t narrow = prepared_->element, wide = prepared_->wide_element;
   unit_ = {narrow, narrow, wide, narrow, narrow, wide};
+  if (patience_.crowded) {
+    core_ = sched_getcpu();
+    std::atomic<int32_t>& told = group_.control(rank_).core;
+    if (told.load(std::memory_order_relaxed) != core_) told.store(core_, std::memory_order_relaxed);
+  }
   in_place_ = call.in < call.out + prepared_->out_bytes && call.out < call.in + prepared_->in_bytes;
 
   Record& record = group_.record(rank_, call.sequence);
@@ -105,14 +119,16 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_ || prepared_->lanes != last_lanes_ ||
-        prepared_->slot_bytes !=
-            last_slot_bytes_) {  // new places for slots: nobody may still read the old ones
-      drain(waiter, false);
+    if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slots != last_slots_ ||
+        prepared_->slot_bytes != last_slot_bytes_) {  // new places for slots: see settled()
+      if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next
+      settled_ = false;
+      std::copy(sent_.begin(), sent_.end(), unsettled_.begin());
       std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
       std::fill(slot_turn_.begin(), slot_turn_.end(), 0);
       last_plan_ = plan;
       last_lanes_ = prepared_->lanes;
+      last_slots_ = prepared_->slots;
       last_slot_bytes_ = prepared_->slot_bytes;
       keep_plan_ = prepared_->plan;
       if (group_.mirror()) listen(*plan);
@@ -138,6 +154,7 @@ void Executor::run(const Call& call) {
     work(waiter);
     if (any_pointed_) drain(waiter, true);
     if (group_.mirror()) hand_over(waiter);
+    if (streamed_) stream_fence();                        // the caller may hand the output to another thread
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
@@ -169,11 +186,39 @@ void Executor::work(Waiter& waiter) {
         if (nlanes_ > 1 && lane.pc == 0) break;  // a new slice: the other lanes' turn
       }
     }
-    if (moved)
+    if (moved) {
       waiter.progress();
-    else if (waiter.pause() || group_.poisoned()) [[unlikely]]
+      continue;
+    }
+    if (patience_.crowded && waits_for_own_core()) waiter.give_way();
+    if (waiter.pause() || group_.poisoned()) [[unlikely]]
       look_after_peers(waiter);
   }
+}
+
+// Is a rank waited for whose message cannot come while this one keeps the core?
+bool Executor::waits_for_own_core() const {
+  for (uint32_t i = 0; i < nlanes_; ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.done) continue;
+    const Instruction& in = lane.program[lane.pc];
+    const Operand* operands = prepared_->plan->operands.data() + in.operand;
+    for (uint32_t k = lane.arrived; k < in.noperands; ++k) {
+      const int32_t peer = operands[k].peer;
+      if (peer < 0 || !shares_core(peer)) continue;
+      const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
+      if (group_.header(peer, rank_, lane.id, number).flag.load(std::memory_order_relaxed) != number) return true;
+    }
+    if (lane.arrived < in.noperands || in.connection < 0) continue;
+    const Connection& connection = lane.connections[in.connection];  // headers are not free, or slots
+    for (uint32_t k = 0; k < connection.npeers; ++k) {
+      const int32_t peer = prepared_->plan->peers[connection.first + k];
+      const auto p = static_cast<size_t>(peer);
+      if (shares_core(peer) && group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed) < sent_[p][lane.id])
+        return true;
+    }
+  }
+  return false;
 }
 
 void Executor::look_after_peers(Waiter&) {
@@ -206,6 +251,8 @@ bool Executor::advance(Lane& lane) {
       group_.raise_mismatch(call_->sequence);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
+  if (!settled_ && in.connection >= 0 && !settled(lane, in)) [[unlikely]]
+    return false;
   if ((in.flags & Instruction::first_output) && !agreed()) return false;
   chaos();
   compute(lane, in);
@@ -216,20 +263,37 @@ bool Executor::advance(Lane& lane) {
 }
 
 // May this lane publish its next message to the connection? Headers and slots are reused when all readers are
-// through.
+// through. Where there are as many slots as headers, a header that is free says that the slot is.
 bool Executor::writable(const Lane& lane, uint32_t index) {
   const Connection& connection = lane.connections[index];
   const int32_t* peers = prepared_->plan->peers.data() + connection.first;
-  const uint32_t turn = slot_turn_[slot_index(lane, index)] % prepared_->slots;
+  const bool scarce = prepared_->slots < kDepth;
+  const uint32_t turn = slot_turn_[slot_index(lane, index)];
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const auto peer = static_cast<size_t>(peers[k]);
     uint64_t needed = 0;
     if (sent_[peer][lane.id] + 1 > kDepth) needed = sent_[peer][lane.id] + 1 - kDepth;
-    needed = std::max(needed, slot_reader_[reader_index(lane, connection, k, turn)]);
+    if (scarce) needed = std::max(needed, slot_reader_[reader_index(lane, connection, k, turn)]);
     if (acked_[peer][lane.id] >= needed) continue;
     acked_[peer][lane.id] = group_.ack(peers[k], rank_, lane.id).load(std::memory_order_acquire);
     if (acked_[peer][lane.id] < needed) return false;
   }
+  return true;
+}
+
+// The slots of this call lie elsewhere than those of the one before: the first message that goes into one waits until all
+// that was sent before has been read. Readers need nothing of this call for that, so it is no deadlock.
+bool Executor::settled(const Lane& lane, const Instruction& in) {
+  if (message_bytes(in, lane.channel * prepared_->chunking.slices + lane.slice) <= kInline) return true;
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto p = static_cast<size_t>(peer);
+    for (uint32_t i = 0; i < kMaxLanes; ++i) {
+      if (acked_[p][i] >= unsettled_[p][i]) continue;
+      acked_[p][i] = group_.ack(peer, rank_, i).load(std::memory_order_acquire);
+      if (acked_[p][i] < unsettled_[p][i]) return false;
+    }
+  }
+  settled_ = true;
   return true;
 }
 

@@ -21,11 +21,21 @@
 #include "core/reduce.hpp"
 #include "core/user_op.hpp"
 #include "shm/group.hpp"
+#include "shm/store_path.hpp"
 
 namespace pc {
 
 inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
+inline constexpr size_t kBlock = 8192;     // of a result that is streamed: stays in the first level of the caches
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
+
+// Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
+struct Sizes {
+  size_t pool;           // memory for messages in flight
+  size_t segment;        // one message, where data are cut
+  size_t ring;           // over which the messages of a call are spread
+  size_t stream_output;  // outputs from here on are written past the caches
+};
 
 // A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
 struct Prepared {
@@ -38,6 +48,7 @@ struct Prepared {
   uint32_t lanes = 1;                      // slices in flight per channel
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
+  bool stream_output = false;
   size_t work_bytes = 0, scratch_bytes = 0;
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
   uint64_t fingerprint = 0;              // without the sequence number
@@ -50,9 +61,8 @@ struct Prepared {
     return static_cast<DType>(dtype) == DType::bool_;
   }  // any byte but 0 is true: a copy makes it 1
 
-  // Chooses slices, lanes and slots for a pool of `pool_bytes` and messages of about `segment_bytes`: the
-  // same on all ranks.
-  void fit(size_t pool_bytes, size_t segment_bytes);
+  // Chooses slices, lanes and slots, the same on all ranks.
+  void fit(const Sizes& sizes);
 };
 
 // What the executor did, instruction by instruction, with the working vector after each; for teaching and
@@ -89,7 +99,7 @@ struct Region {
 
 class Executor {
  public:
-  Executor(Group& group, Patience patience);
+  Executor(Group& group, Patience patience, Stores stores = Stores::automatic);
 
   // Executes one call. Throws Error; the communicator is then poisoned.
   void run(const Call& call);
@@ -123,21 +133,34 @@ class Executor {
     const std::byte* payload = nullptr;  // where it is then, if not in the header
   };
 
+  struct Target : Sink {
+    bool stream;
+  };
+
   void begin(const Call& call);
   void listen(const Plan& plan);
   void hand_over(Waiter& waiter);
   void work(Waiter& waiter);
   bool advance(Lane& lane);
   bool writable(const Lane& lane, uint32_t connection);
+  bool settled(const Lane& lane, const Instruction& in);
   bool agreed();
   void compute(Lane& lane, const Instruction& in);
   Message way_out(const Lane& lane, const Instruction& in, uint32_t part);
-  void combine(const Lane& lane, const Instruction& in, uint32_t part, std::byte* message);
+  size_t message_bytes(const Instruction& in, uint32_t part) const;
+  void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
+  void copy_piece(const Target* targets, int ntargets, size_t bytes);
+  void fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length, const Epilogue& epilogue);
+  void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);
   void publish(const Lane& lane, const Instruction& in, const Message& message);
   void finish(Lane& lane);
   void record_trace(const Lane& lane, const Instruction& in);
   void drain(Waiter& waiter, bool pointers_only);
   void look_after_peers(Waiter& waiter);
+  bool waits_for_own_core() const;
+  bool shares_core(int peer) const {
+    return !group_.remote(peer) && group_.control(peer).core.load(std::memory_order_relaxed) == core_;
+  }
   const std::byte* payload(int peer, const Header& header) const;
   const Region* region_of(const std::byte* address, size_t bytes) const;
   static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
@@ -169,18 +192,24 @@ class Executor {
   // of the running call
   const Prepared* prepared_ = nullptr;
   const Plan* last_plan_ = nullptr;
-  uint32_t last_lanes_ = 0;
+  uint32_t last_lanes_ = 0, last_slots_ = 0;
   size_t last_slot_bytes_ = 0;
+  bool settled_ = true;                   // nobody reads slots that were laid out for an earlier call
+  std::vector<std::array<uint64_t, kMaxLanes>> unsettled_;  // what was sent before
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;
   uint64_t fingerprint_ = 0;
   uint64_t waiting_since_ = 0;
+  int core_ = -1;
   int agreed_ = 0;
   bool any_pointed_ = false, in_place_ = false;
   std::array<std::byte*, kPlaces> base_{};
   std::array<size_t, kPlaces>
       unit_{};  // bytes from one element's place to the next: work memory has room for wide ones
+  StorePath stores_;
+  bool streamed_ = false;  // a fence is due before others are told
   alignas(kLine) std::byte inlined_[kInline];
+  alignas(kLine) std::byte block_[2][kBlock];  // what is computed before it is streamed to its place
 
   static inline bool (*interrupted_)() = nullptr;
 };

@@ -1,14 +1,16 @@
 // The data's part of an instruction: from the operands, through the kernel, into the store and the message.
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "core/chaos.hpp"
+#include "core/stream_copy.hpp"
 #include "shm/executor.hpp"
 
 namespace pc {
 namespace {
 
-constexpr size_t kSmallCopy = 4096;
+constexpr size_t kCopyBlock = 16384;  // of a copy to two places
 constexpr size_t kPointFrom =
     16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
@@ -86,21 +88,27 @@ Piece Executor::part_of(const Ref& shape, uint32_t part) const {
   return chunking.cut(chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length, part);
 }
 
+size_t Executor::message_bytes(const Instruction& in, uint32_t part) const {
+  const size_t element = in.flags & Instruction::send_wide ? prepared_->wide_element : prepared_->element;
+  size_t bytes = 0;
+  for (uint32_t j = 0; j < in.nrefs; ++j)
+    bytes += piece_bytes(in, part_of(prepared_->plan->refs[in.shape + j], part).length, element);
+  return bytes;
+}
+
 void Executor::compute(Lane& lane, const Instruction& in) {
   const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
   Message message{};
   if (in.connection >= 0) message = way_out(lane, in, part);
-  if (message.target || in.store >= 0) combine(lane, in, part, message.target);
+  if (message.target || in.store >= 0) combine(lane, in, part, message);
   if (in.connection >= 0) publish(lane, in, message);
 }
 
 // Where the instruction's message goes: into the header, into a slot, or nowhere (peers read it in place).
 Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uint32_t part) {
   const Plan& plan = *prepared_->plan;
-  const size_t element = in.flags & Instruction::send_wide ? prepared_->wide_element : prepared_->element;
   Message message{};
-  for (uint32_t j = 0; j < in.nrefs; ++j)
-    message.bytes += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
+  message.bytes = message_bytes(in, part);
   const Carrier way = way_of(in, message.bytes, in_place_, !regions_.empty());
   if (way == Carrier::inlined) {
     message.target = inlined_;
@@ -120,21 +128,25 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   }
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
   message.carrier = Carrier::slot;
-  message.location = (slot * prepared_->slots + slot_turn_[slot] % prepared_->slots) * prepared_->slot_bytes;
+  message.location = (slot * prepared_->slots + slot_turn_[slot]) * prepared_->slot_bytes;
   message.payload = message.target = group_.pool(rank_) + message.location;
   return message;
 }
 
 // The data: every chunk of the message in one pass over all operands, into the message, the store, or both.
-void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, std::byte* message) {
+void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message) {
   static constexpr Epilogue nothing{};
   const Plan& plan = *prepared_->plan;
   const Operand* operands = plan.operands.data() + in.operand;
   const bool send_wide = in.flags & Instruction::send_wide, store_wide = in.flags & Instruction::store_wide;
   const size_t send_element = send_wide ? prepared_->wide_element : prepared_->element;
   const Epilogue& epilogue = in.flags & Instruction::final_value ? prepared_->epilogue : nothing;
-  const bool moves_bytes = !send_wide && !store_wide && !operands[0].wide &&
-                           epilogue.kind == Epilogue::none && !prepared_->is_bool();
+  const bool copies = in.noperands == 1 && !send_wide && !store_wide && !operands[0].wide &&
+                      epilogue.kind == Epilogue::none && !prepared_->is_bool();
+  const bool stream_store = prepared_->stream_output && (in.flags & Instruction::last_use) &&
+                            message.carrier != Carrier::region;
+  const bool stream_message = message.carrier == Carrier::slot && stores_.streams(message.bytes);
+  std::byte* put = message.target;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
@@ -164,37 +176,94 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, s
         sources_[k] = {address(plan.refs[operands[k].refs + j], piece.offset), wide};
       }
     }
-    Sink sinks[2];
-    int nsinks = 0;
+    Target targets[2];
+    int ntargets = 0;
     if (in.store >= 0) {
       std::byte* target = address(plan.refs[static_cast<uint32_t>(in.store) + j], piece.offset);
       const bool unchanged =
           in.noperands == 1 && target == sources_[0].data && epilogue.kind == Epilogue::none;
-      if (!unchanged) sinks[nsinks++] = {target, store_wide};
+      if (!unchanged) targets[ntargets++] = {{target, store_wide}, stream_store};
     }
-    if (message) {
-      sinks[nsinks++] = {message, send_wide};
-      message += piece_bytes(in, piece.length, send_element);
+    if (put) {
+      targets[ntargets++] = {{put, send_wide}, stream_message};
+      put += piece_bytes(in, piece.length, send_element);
     }
-    if (!nsinks || !piece.length) continue;
-    if (in.noperands == 1 && moves_bytes &&
-        piece.length * send_element <= kSmallCopy) {  // not worth a call of a kernel
-      for (int i = 0; i < nsinks; ++i)
-        std::memcpy(sinks[i].data, sources_[0].data, piece.length * prepared_->element);
-      continue;
-    }
-    if (prepared_->user) [[unlikely]]
-      prepared_->user->combine(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length);
+    if (!ntargets || !piece.length) continue;
+    if (copies && ntargets == 1 && message.carrier == Carrier::slot && operands[0].peer < 0 && put)
+      streamed_ |= stores_.copy(static_cast<std::byte*>(targets[0].data),
+                                static_cast<const std::byte*>(sources_[0].data),
+                                piece.length * prepared_->element);
+    else if (copies)
+      copy_piece(targets, ntargets, piece.length * prepared_->element);
     else
-      prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, piece.length,
-                        epilogue);
+      fold_piece(static_cast<int>(in.noperands), targets, ntargets, piece.length, epilogue);
   }
+}
+
+// Bytes as they are, to one or two places.
+void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes) {
+  const size_t block = ntargets == 1 ? bytes : kCopyBlock;
+  const auto* from = static_cast<const std::byte*>(sources_[0].data);
+  for (size_t done = 0; done < bytes; done += block) {
+    const size_t now = std::min(block, bytes - done);
+    for (int i = 0; i < ntargets; ++i) {
+      std::byte* to = static_cast<std::byte*>(targets[i].data) + done;
+      if (targets[i].stream)
+        stream_copy(to, from + done, now);
+      else
+        std::memcpy(to, from + done, now);
+      streamed_ |= targets[i].stream;
+    }
+  }
+}
+
+// A reduction or conversion. What is to be streamed is computed block by block in memory that stays in the first level of
+// the caches.
+void Executor::fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
+                          const Epilogue& epilogue) {
+  const auto size = [this](bool wide) { return size_t{wide ? prepared_->wide_element : prepared_->element}; };
+  const uint64_t block = kBlock / prepared_->wide_element;
+  Sink sinks[2];
+  bool streams = false;
+  for (int i = 0; i < ntargets; ++i) {
+    sinks[i] = targets[i];
+    streams |= targets[i].stream;
+  }
+  if (!streams || block == 0) return fold(nsources, sinks, ntargets, length, epilogue);
+  streamed_ = true;
+  for (uint64_t done = 0; done < length; done += block) {
+    const uint64_t now = std::min(block, length - done);
+    for (int i = 0; i < ntargets; ++i)
+      sinks[i].data = targets[i].stream
+                          ? block_[i]
+                          : static_cast<std::byte*>(targets[i].data) + done * size(targets[i].wide);
+    fold(nsources, sinks, ntargets, now, epilogue);
+    for (int i = 0; i < ntargets; ++i)
+      if (targets[i].stream)
+        stream_copy(static_cast<std::byte*>(targets[i].data) + done * size(targets[i].wide), block_[i],
+                    now * size(targets[i].wide));
+    for (int k = 0; k < nsources; ++k) {
+      Source& source = sources_[static_cast<size_t>(k)];
+      source.data = static_cast<const std::byte*>(source.data) + now * size(source.wide);
+    }
+  }
+}
+
+void Executor::fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue) {
+  if (prepared_->user) [[unlikely]]
+    prepared_->user->combine(sources_.data(), nsources, sinks, nsinks, length);
+  else
+    prepared_->kernel(sources_.data(), nsources, sinks, nsinks, length, epilogue);
 }
 
 void Executor::publish(const Lane& lane, const Instruction& in, const Message& message) {
   const Connection& connection = lane.connections[in.connection];
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
-  const uint32_t turn = slot_turn_[slot] % prepared_->slots;
+  const bool scarce = prepared_->slots < kDepth;
+  if (streamed_ && message.carrier != Carrier::inlined) {
+    stream_fence();
+    streamed_ = false;
+  }
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const int32_t peer = prepared_->plan->peers[connection.first + k];
     const uint64_t number = ++sent_[static_cast<size_t>(peer)][lane.id];
@@ -211,13 +280,13 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
       group_.mirror()->send(peer, lane.id, number, message.payload);
     ring(group_.control(peer));
     if (message.carrier == Carrier::slot) {
-      slot_reader_[reader_index(lane, connection, k, turn)] = number;
+      if (scarce) slot_reader_[reader_index(lane, connection, k, slot_turn_[slot])] = number;
     } else if (message.carrier == Carrier::region) {
       pointed_[static_cast<size_t>(peer)] = 1;
       any_pointed_ = true;
     }
   }
-  if (message.carrier == Carrier::slot) ++slot_turn_[slot];
+  if (message.carrier == Carrier::slot && ++slot_turn_[slot] == prepared_->slots) slot_turn_[slot] = 0;
 }
 
 }  // namespace pc

@@ -44,6 +44,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
       lost_since_(static_cast<size_t>(size), 0) {
   base_[static_cast<size_t>(rank)] = own_.data();
   control(rank).pid.store(getpid(), std::memory_order_relaxed);
+  control(rank).core.store(-1, std::memory_order_relaxed);
   control(rank).presence.store(Presence::present, std::memory_order_release);
 }
 

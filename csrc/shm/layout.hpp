@@ -87,6 +87,7 @@ struct Control {
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> has_text;               // `text` is complete
+  std::atomic<int32_t> core;                    // where it ran last; told where ranks share cores
   std::atomic<uint64_t> finished;               // of a rank on another host that has left: its last call
   alignas(kLine) std::atomic<uint32_t> asleep;  // threads that wait for the doorbell
   // written by others

@@ -9,6 +9,7 @@
 // whether it was meant. A thread that does another one's work (messages.cpp) rings the doorbell of its own rank.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -56,6 +57,7 @@ struct Patience {
   uint32_t yields = 200;  // gives the core to a peer that shares it
   bool membarrier = false;
   uint32_t nap_us = 50'000;  // the longest; short where somebody has to look after the network
+  bool crowded = false;  // ranks share cores
 };
 
 // One wait of one rank. `pause` is called each time nothing could be done; it returns true when it has slept,
@@ -78,6 +80,9 @@ class Waiter {
     }
     return pause_longer(turn);
   }
+
+  // The next pause gives the core away: who is waited for needs it.
+  void give_way() { turns_ = std::max(turns_, patience_.spins); }
 
   void progress() {
     turns_ = 0;

@@ -38,6 +38,10 @@ class Hardware:
         """The largest caches; None where unknown."""
         return max(self.caches, key=lambda cache: cache.level, default=None)
 
+    def cache_bytes(self, level: int, otherwise: int) -> int:
+        """The size of one cache of a level; `otherwise` where unknown."""
+        return next((cache.nbytes for cache in self.caches if cache.level == level), otherwise)
+
     def key(self) -> str:
         """All of it in one line: equal on equal machines."""
         caches = ", ".join(f"L{c.level} {c.nbytes} x {c.instances}" for c in self.caches)

@@ -55,6 +55,12 @@ def keys_of(chunks: Chunks) -> list[tuple[str, int]]:
     return [(chunks.space, i) for i in chunks.index]
 
 
+def _last_use(step: Step, later: Sequence[Step]) -> int:
+    """Does this rank not read again what `step` stores?"""
+    written = step.writes()
+    return 0 if any(written & other.reads() for other in later) else Flag.LAST_USE
+
+
 class Channel:
     """Emits the instructions of one channel into a plan."""
 
@@ -108,14 +114,14 @@ class Channel:
     def _fill(self, chunks: list[int]) -> None:
         """Copies of chunks whose result is the rank's own input; nothing moves where the call is in place."""
         for i in chunks:
-            flags = Flag.FINAL if self.finishes_input else 0
+            flags = Flag.LAST_USE | (Flag.FINAL if self.finishes_input else 0)
             self._copy((Where.DATA_IN, i), (Where.DATA_OUT, i), False, flags | self._first_output(True), 0)
 
     def _finish(self, step: int) -> None:
         """Results that rest in work memory go to the output."""
         for i in sorted(self.held_out):
             if self.stored.get(("data", i)) == Where.DATA_WORK:
-                flags = (Flag.FINAL if self.rests_in_work else 0) | self._first_output(True)
+                flags = Flag.LAST_USE | (Flag.FINAL if self.rests_in_work else 0) | self._first_output(True)
                 wide = self.is_wide["data", i]
                 self._copy((Where.DATA_WORK, i), (Where.DATA_OUT, i), wide, flags, step)
 
@@ -159,6 +165,7 @@ class Channel:
             for (where, _), key in zip(targets, keys_of(step.target), strict=True):
                 self.stored[key], self.is_wide[key] = where, store_wide
             flags |= self._first_output(any(w in (Where.DATA_OUT, Where.OUTPUT) for w, _ in targets))
+            flags |= _last_use(step, later)
             if step.forward and store_wide == forward_wide:
                 flags |= self._may_point(step.target, later, store_wide)
         self._add(operands, n, shape, shape if step.keep else -1, connection, flags, step.step)

@@ -25,6 +25,7 @@ class Flag(IntFlag):
     FIRST_OUTPUT = 8
     MAY_POINT = 16
     MAY_POINT_APART = 32
+    LAST_USE = 64
 
 
 @dataclass

@@ -1,0 +1,57 @@
+#include "core/stream_copy.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace pc {
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr size_t kLineBytes = 64;
+
+[[gnu::target("avx512f")]] void stream_lines_avx512(std::byte* to, const std::byte* from, size_t lines) {
+  for (size_t i = 0; i < lines; ++i, to += kLineBytes, from += kLineBytes)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+}
+
+// Four stores fill the processor's write buffer for the line, which then leaves as a whole.
+void stream_lines_sse2(std::byte* to, const std::byte* from, size_t lines) {
+  for (size_t i = 0; i < lines; ++i, to += kLineBytes, from += kLineBytes) {
+    __m128i part[4];
+    for (int k = 0; k < 4; ++k) part[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + k);
+    for (int k = 0; k < 4; ++k) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + k, part[k]);
+  }
+}
+
+using Lines = void (*)(std::byte*, const std::byte*, size_t);
+const Lines stream_lines = __builtin_cpu_supports("avx512f") ? stream_lines_avx512 : stream_lines_sse2;
+
+}  // namespace
+
+void stream_copy(void* to, const void* from, size_t bytes) {
+  auto* target = static_cast<std::byte*>(to);
+  const auto* source = static_cast<const std::byte*>(from);
+  const size_t misplaced = reinterpret_cast<uintptr_t>(target) % kLineBytes;
+  const size_t head = misplaced ? std::min(bytes, kLineBytes - misplaced) : 0;
+  if (head) std::memcpy(target, source, head);
+  const size_t lines = (bytes - head) / kLineBytes, done = head + lines * kLineBytes;
+  stream_lines(target + head, source + head, lines);
+  if (done < bytes) std::memcpy(target + done, source + done, bytes - done);
+}
+
+void stream_fence() { _mm_sfence(); }
+
+#else
+
+void stream_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void stream_fence() {}
+
+#endif
+
+}  // namespace pc
