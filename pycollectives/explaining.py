@@ -10,6 +10,7 @@ import numpy as np
 
 from . import dispatch, ops
 from .calls import Calls, Kind
+from .cost import predict
 from .data_path import data_path
 from .errors import InvalidArgumentError, UnsupportedError
 from .ops import OpLike
@@ -40,8 +41,14 @@ def explain_call(
         query = replace(query, needs=replace(query.needs, even=False))
     found = dispatch.explain(query, calls.settings.tuning, named=named, reason=reason)
     notes = [*dispatch.notes(query, calls.settings.tuning, found, policy)]
+    one, machine = find(verb, found.chosen), calls.settings.tuning.machine
+    in_place = replace(machine, beta=machine.beta_symmetric)
     try:
-        notes += data_path(calls, find(verb, found.chosen), kind)
+        path = data_path(calls, one, kind)
+        if len(path) > 1:
+            seconds = predict(one, calls.size, query.nbytes, in_place, query.root, query.kind)
+            path[1] += f": predicted {seconds * 1e6:.1f} us"
+        notes += path
     except UnsupportedError as error:
         notes.append(f"cannot be run: {error}")
     return found.with_notes(notes)
