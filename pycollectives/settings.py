@@ -74,7 +74,9 @@ def number(variable: str, default: int) -> int:
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
-    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * second)  # twice a core's own cache: see csrc/shm/prepared.cpp
+    ring = number(
+        "PYCOLLECTIVES_RING_BYTES", 2 * second
+    )  # twice a core's own cache: see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())))
     stores = os.environ.get("PYCOLLECTIVES_STORES", STORES[0])
@@ -88,17 +90,30 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
         )
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
     return Settings(
-        pool, segment, tuned(size, segment), ring, stream, stores, environment(), fusion_bytes=fusion, hosts=hosts
+        pool,
+        segment,
+        tuned(size, segment, len(set(hosts))),
+        ring,
+        stream,
+        stores,
+        environment(),
+        fusion_bytes=fusion,
+        hosts=hosts,
     )
 
 
-def tuned(size: int, segment: int) -> Tuning:
-    """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise."""
-    machine, found = hardware().defaults(cores(), segment), tuning_file.load()
+def tuned(size: int, segment: int, hosts: int = 1) -> Tuning:
+    """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise.
+
+    Between several hosts the table does not hold: it was measured on one. All are taken to have as many cores.
+    """
+    machine, found = hardware().defaults(cores() * max(1, hosts), segment), tuning_file.load()
     if found.content is None:
         return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
-    table = found.content.table.pruned(size, machine.cores)
-    return Tuning(found.content.machine(machine), table, f"measured: {found.remark}")
+    machine = found.content.machine(machine)
+    if hosts > 1:
+        return Tuning(machine, origin=f"of one host, not of the network: {found.remark}")
+    return Tuning(machine, found.content.table.pruned(size, machine.cores), f"measured: {found.remark}")
 
 
 def patience(size: int, *, spans_hosts: bool = False) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ import pycollectives as pc
 from pycollectives.cost import Machine, hardware
 from pycollectives.dispatch import Row, Series, Table, tuning_file
 from pycollectives.dispatch.tuning_file import PARAMETERS, TuningFile
+from pycollectives.settings import decide
 
 ROWS = tuple(Row(n, "chain", {"chain": 1e-6, "ring": 2e-6}) for n in (8, 128, 2048))
 CORES = len(os.sched_getaffinity(0))
@@ -60,6 +61,14 @@ def test_a_change_is_seen(file: Path) -> None:
     assert explained()[0] == "chain"
     tuning_file.save(TuningFile(GOOD.parameters, Table(), (), "another day"), file)
     assert "another day" in explained()[1]
+
+
+def test_between_hosts_the_table_of_one_host_does_not_hold(file: Path) -> None:
+    tuning_file.save(GOOD, file)
+    here, apart = decide(2, nested=False), decide(2, nested=False, hosts=(0, 1))
+    assert here.tuning.table.series and not apart.tuning.table.series
+    assert apart.tuning.machine.cores == 2 * here.tuning.machine.cores
+    assert "not of the network" in apart.tuning.origin
 
 
 def broken(**changes: Any) -> str:
