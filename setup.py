@@ -21,6 +21,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 os.chdir(Path(__file__).resolve().parent)
+sys.path.insert(0, os.getcwd())
+
+import cuda_build  # noqa: E402 - beside this file, which need not be where the build runs
 
 SANITIZERS = {"address", "thread", "undefined"}
 SANITIZE = [name for name in os.environ.get("PYCOLLECTIVES_SANITIZE", "").split(",") if name]
@@ -74,6 +77,28 @@ def emulated_extension() -> Extension:
     return ext
 
 
+class CudaExtension(Extension):
+    """An extension with kernels that nvcc compiles."""
+
+    toolkit: cuda_build.Toolkit
+    kernels: list[str]
+
+
+def cuda_extension(toolkit: cuda_build.Toolkit) -> Extension:
+    """The CUDA kernels, and the host side that launches them (docs/gpu.md)."""
+    base = cpp_extension("pycollectives._cuda", "cuda/host", "cuda/kernels")
+    ext = CudaExtension(
+        base.name,
+        sources=[*base.sources, "csrc/bindings/errors.cpp"],
+        include_dirs=base.include_dirs,
+        extra_compile_args=[*base.extra_compile_args, "-isystem", str(toolkit.root / "include")],
+        extra_link_args=[*base.extra_link_args, *toolkit.link_flags()],
+        language="c++",
+    )
+    ext.toolkit, ext.kernels = toolkit, sorted(str(path) for path in Path("csrc/cuda/kernels").glob("*.cu"))
+    return ext
+
+
 def is_current(obj: Path, command: str) -> bool:
     """Whether an object was built by this command from files that have not changed since."""
     try:
@@ -101,6 +126,8 @@ class IncrementalBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
         folder = Path(self.build_temp, "-".join([ext.name, *SANITIZE]))
         objects = self.compile_changed(ext, folder)
+        if isinstance(ext, CudaExtension):
+            objects += self.compile_kernels(ext, folder)
         output = Path(self.get_ext_fullpath(ext.name))
         linked = folder.with_suffix(".link")
         record = "\n".join([str(output), *objects, *ext.extra_link_args])
@@ -147,6 +174,28 @@ class IncrementalBuild(build_ext):
             list(pool.map(compile_one, enumerate(stale, 1)))
         return objects
 
+    def compile_kernels(self, ext: CudaExtension, folder: Path) -> list[str]:
+        """The same for sources that nvcc compiles."""
+        objects = [str(folder / f"{source}.o") for source in ext.kernels]
+        commands = [ext.toolkit.command(*pair) for pair in zip(ext.kernels, objects, strict=True)]
+
+        def compile_one(command: list[str]) -> None:
+            obj = Path(command[command.index("-o") + 1])
+            text = "\n".join(command)
+            if not self.force and is_current(obj, text):
+                return
+            print(f"[nvcc] {command[2]}\n", end="", flush=True)
+            obj.parent.mkdir(parents=True, exist_ok=True)
+            obj.with_suffix(".cmd").unlink(missing_ok=True)
+            begin = time.time_ns()
+            self.spawn(command)
+            os.utime(obj, ns=(begin, begin))
+            obj.with_suffix(".cmd").write_text(text)
+
+        with ThreadPoolExecutor(self.parallel or len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(compile_one, commands))
+        return objects
+
 
 EMULATOR = os.environ.get("PYCOLLECTIVES_EMULATOR", "0")  # 1: the emulated device, too; only: nothing else
 extensions = (
@@ -154,6 +203,8 @@ extensions = (
 )
 if EMULATOR != "0":
     extensions.append(emulated_extension())
+if EMULATOR != "only" and not SANITIZE and (toolkit := cuda_build.wanted()) is not None:
+    extensions.append(cuda_extension(toolkit))
 
 setup(
     ext_modules=extensions,

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from ..calls import Kind
     from ..communicator import Communicator
 
+# The algorithms that have a native kernel, by number (csrc/cuda/host/direct_call.hpp).
+NATIVE = {
+    ("all_reduce", "one_shot"): 0,
+    ("all_reduce", "two_shot"): 1,
+    ("reduce_scatter", "direct"): 2,
+    ("all_gather", "direct"): 3,
+    ("broadcast", "flat"): 4,
+}
+
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
 
@@ -49,6 +58,7 @@ class Device:
             depth=options.depth,
             slot_bytes=options.slot_bytes,
             number_bits=options.number_bits,
+            staging_bytes=options.staging_bytes,
         )
         for peer, (handle, _) in enumerate(comm._exchange("device memory", self._rank.handle())):
             if peer != comm.rank:
@@ -69,6 +79,24 @@ class Device:
         one = calls.choose(kind)
         made = calls.recipe(one, kind)
         fingerprint = kind.fingerprint(one.name)
+        number = NATIVE.get((kind.verb, one.name)) if options.native and kind.counts is None else None
+        if number is not None and made.user is None:
+            return self._rank.prepare_direct(
+                algorithm=number,
+                count=sum(made.blocks),
+                root=max(kind.root, 0),
+                dtype=made.dtype,
+                op=made.op,
+                moves=kind.operator is None,
+                any=options.any_kernel,
+                epilogue=made.epilogue,
+                factor=made.factor,
+                fingerprint=fingerprint,
+                threads=options.threads,
+                blocks=options.blocks,
+                least_slice=options.least_slice,
+                always_stage=options.always_stage,
+            )
         return self._rank.prepare(
             plan=made.plan,
             blocks=made.blocks,

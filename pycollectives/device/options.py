@@ -14,6 +14,8 @@ class Options:
     `protocol`: of every message, or "" to choose by the size of the call. `slot_bytes`: of a message by LL, LL128, Simple.
     `blocks`: of one call at most; `depth`: messages in flight per peer and block. `least_slice`: bytes below which data are not
     cut further. `any_kernel`: by the kernel that decides on type and operator at run time, also where there is one of its own.
+    `native`: the direct algorithms by their native kernels; `staging_bytes` stand in there for arrays that peers cannot reach, and
+    with `always_stage` for all.
     """
 
     emulated: bool = False
@@ -25,10 +27,20 @@ class Options:
     threads: int = 512
     least_slice: int = 16 * 1024
     any_kernel: bool = False
+    staging_bytes: int = 32 << 20
+    native: bool = True
+    always_stage: bool = False
 
 
 def emulated(
-    protocol: str = "", *, blocks: int = 4, depth: int = 2, threads: int = 32, any_kernel: bool = False
+    protocol: str = "",
+    *,
+    blocks: int = 4,
+    depth: int = 2,
+    threads: int = 32,
+    any_kernel: bool = False,
+    native: bool = False,
+    always_stage: bool = False,
 ) -> Options:
     """A small device: few threads and small slots, so that little data pass through every part of a protocol many times."""
     return Options(
@@ -41,4 +53,7 @@ def emulated(
         threads=threads,
         least_slice=128,
         any_kernel=any_kernel,
+        staging_bytes=4096,
+        native=native,
+        always_stage=always_stage,
     )

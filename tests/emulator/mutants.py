@@ -23,6 +23,7 @@ from pycollectives import device
 
 # Relays, several peers at once, a rank with a target and one without.
 ALGORITHMS = ("ring", "two_shot", "chain")
+NATIVE = ("two_shot", "one_shot")
 EVERY_WORD = (3 << 32) + 5  # both halves of a number differ from element to element
 VERDICTS = ("nothing", "wrong", "hang", "scope", "disagreement", "crash")
 
@@ -34,7 +35,9 @@ def work(comm: Any, calls: int) -> bool:
         count = (700, 3, 150, 0, 41)[i % 5]
         x = np.arange(count, dtype=np.int64) * ((i + 1) * EVERY_WORD) + comm.rank
         want = np.arange(count, dtype=np.int64) * ((i + 1) * comm.size * EVERY_WORD) + sum(range(comm.size))
-        works.append((comm.all_reduce(x, algorithm=ALGORITHMS[i % 3], async_op=True), want))
+        names = NATIVE if comm._device.options.native else ALGORITHMS
+        out = x if i % 2 else None
+        works.append((comm.all_reduce(x, out=out, algorithm=names[i % len(names)], async_op=True), want))
         if i % 4 == 3:
             works[-1][0].wait()
     return all(np.array_equal(work.wait(), want) for work, want in works)
@@ -51,11 +54,19 @@ def disagree(comm: Any) -> bool:
     return False
 
 
+def options_for(protocol: str, seed: int) -> device.Options:
+    """`protocol`: that of the interpreter, or "native"."""
+    shape = {"threads": 32 * (1 + seed % 2), "blocks": 1 + seed % 2}
+    if protocol == "native":
+        return device.emulated(native=True, always_stage=seed % 3 == 0, **shape)
+    return device.emulated(protocol, **shape)
+
+
 def judge(protocol: str, seeds: int, calls: int) -> str:
     """What the tools notice of the mutant in use."""
     module = emulated.device()
     for seed in range(1, seeds + 1):
-        options = device.emulated(protocol, threads=32 * (1 + seed % 2), blocks=1 + seed % 2)
+        options = options_for(protocol, seed)
         before = module.statistics()[1]
         try:
             right = emulated.run(2 + seed % 2, work, calls, options=options, seed=seed, patience=60_000)
@@ -68,7 +79,7 @@ def judge(protocol: str, seeds: int, calls: int) -> str:
         if module.statistics()[1] != before:
             return "scope"
     try:
-        seen = emulated.run(2, disagree, options=device.emulated(protocol), seed=1, patience=60_000)
+        seen = emulated.run(2, disagree, options=options_for(protocol, 1), seed=1, patience=60_000)
     except pc.CollectiveError:
         return "disagreement"
     return "nothing" if any(seen) else "disagreement"

@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 ALL = ("simple", "ll", "ll128")
 BY_RESULTS = {
-    "none": ALL,
+    "none": (*ALL, "native"),
     "no_credit_wait": ALL,
     "credit_never_given": ALL,
     "credit_too_early": ALL,
@@ -37,15 +37,20 @@ BY_RESULTS = {
     "line_flag_unchecked": ("ll128",),
     "no_vote": ("ll128",),
     "no_split": ("ll128",),
+    "gate_before_work": ("native",),
+    "gate_not_awaited": ("native",),
+    "gate_not_checked": ("native",),
 }
 BY_RACES = {
-    "none": ALL,
+    "none": (*ALL, "native"),
     "credit_not_acquired": ("simple",),
     "credit_not_released": ("simple",),
     "cell_not_released": ("simple",),
     "cell_not_acquired": ("simple",),
     "end_moves_on": ("simple",),
     "no_barrier_after_work": ("simple",),
+    "gate_not_released": ("native",),
+    "gate_not_acquired": ("native",),
 }
 SANITIZED = "PYCOLLECTIVES_EMULATED_THREAD"  # the folder of a build with ThreadSanitizer
 

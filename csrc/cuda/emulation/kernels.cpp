@@ -1,4 +1,5 @@
 // The kernels, compiled for the emulated device.
+#include "cuda/kernels/direct.cu"
 #include "cuda/kernels/ll.cu"
 #include "cuda/kernels/ll128.cu"
 #include "cuda/kernels/simple.cu"

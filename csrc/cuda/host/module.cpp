@@ -12,10 +12,17 @@ namespace {
 
 std::unique_ptr<Rank> make_rank(const std::string& name, int rank, uint32_t size, int device, uint32_t blocks,
                                 uint32_t depth, const std::array<uint32_t, kProtocols>& slot_bytes,
-                                uint32_t number_bits) {
-  SegmentOptions options{size, blocks, depth, {}, number_bits};
+                                uint32_t number_bits, uint64_t staging_bytes) {
+  SegmentOptions options{size, blocks, depth, {}, number_bits, staging_bytes};
   std::copy(slot_bytes.begin(), slot_bytes.end(), options.slot_bytes);
   return std::make_unique<Rank>(name, rank, device, options);
+}
+
+void require(const CallOptions& options) {
+  if (!supports(options.dtype, options.op, options.epilogue.kind))
+    throw Error(ErrorKind::unsupported, std::string(name(options.dtype)) + " has no " + name(options.op));
+  if (options.threads == 0 || options.threads % 32 || options.threads > kThreads)
+    throw Error(ErrorKind::invalid_argument, "a block has 32 to 512 threads, in warps of 32");
 }
 
 std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
@@ -37,11 +44,31 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                             threads,
                             lanes,
                             least_slice};
-  if (!supports(options.dtype, options.op, options.epilogue.kind))
-    throw Error(ErrorKind::unsupported, std::string(name(options.dtype)) + " has no " + name(options.op));
-  if (threads == 0 || threads % 32 || threads > kThreads)
-    throw Error(ErrorKind::invalid_argument, "a block has 32 to 512 threads, in warps of 32");
+  require(options);
   return self.prepare(std::move(plan), {blocks, sent, taken, held_in, held_out}, options);
+}
+
+std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64_t count, uint32_t root,
+                                               int dtype, int op, bool moves, bool any, int epilogue,
+                                               double factor, uint64_t fingerprint, uint32_t threads,
+                                               uint32_t blocks, uint32_t least_slice, bool always_stage) {
+  CallOptions options{};
+  options.dtype = static_cast<DType>(dtype);
+  options.op = static_cast<ReduceOp>(op);
+  options.moves = moves;
+  options.any = any;
+  options.epilogue = {static_cast<Epilogue::Kind>(epilogue), factor};
+  options.fingerprint = fingerprint;
+  options.threads = threads;
+  options.least_slice = least_slice;
+  require(options);
+  return self.prepare_direct({static_cast<Direct>(algorithm), count, root, blocks}, options, always_stage);
+}
+
+void launch_direct(Rank& self, const PreparedDirect& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
+  const py::gil_scoped_release release;
+  self.launch_direct(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
+                     reinterpret_cast<cudaStream_t>(stream));
 }
 
 void launch(Rank& self, const PreparedCall& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
@@ -60,10 +87,17 @@ void bind(py::module_& module) {
       .def_property_readonly("slices", [](const PreparedCall& call) { return call.layout.slices; })
       .def_property_readonly(
           "blocks", [](const PreparedCall& call) { return call.layout.nchannels * call.layout.lanes; });
+  py::class_<PreparedDirect, std::shared_ptr<PreparedDirect>>(module, "DirectCall",
+                                                              "A collective by a native kernel.")
+      .def_property_readonly("in_bytes", [](const PreparedDirect& call) { return call.layout.in_bytes; })
+      .def_property_readonly("out_bytes", [](const PreparedDirect& call) { return call.layout.out_bytes; })
+      .def_property_readonly("kernel", [](const PreparedDirect& call) { return call.kernel.name; })
+      .def_property_readonly("rounds", [](const PreparedDirect& call) { return call.layout.call.rounds; })
+      .def_property_readonly("blocks", [](const PreparedDirect& call) { return call.layout.blocks; });
   py::class_<Rank>(module, "Rank", "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
-           py::arg("number_bits"))
+           py::arg("number_bits"), py::arg("staging_bytes"))
       .def("handle", [](const Rank& self) { return py::bytes(self.handle()); })
       .def("attach", [](Rank& self, int peer, const py::bytes& handle) { self.attach(peer, handle); })
       .def("open", &Rank::open)
@@ -72,7 +106,13 @@ void bind(py::module_& module) {
            py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("epilogue"),
            py::arg("factor"), py::arg("fingerprint"), py::arg("threads"), py::arg("lanes"),
            py::arg("least_slice"))
+      .def("prepare_direct", &prepare_direct, py::kw_only(), py::arg("algorithm"), py::arg("count"),
+           py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
+           py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
+           py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"))
       .def("launch", &launch, py::arg("call"), py::arg("source"), py::arg("target"), py::arg("stream") = 0)
+      .def("launch", &launch_direct, py::arg("call"), py::arg("source"), py::arg("target"),
+           py::arg("stream") = 0)
       .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Rank::done)
       .def_property_readonly("device", &Rank::device)

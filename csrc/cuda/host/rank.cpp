@@ -97,6 +97,7 @@ void Rank::attach(int peer, const std::string& text) {
     check(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
           "opening a peer's device memory");
     opened_.push_back(memory);
+    one_process_ = false;
   }
   segments_[static_cast<size_t>(peer)] = static_cast<char*>(memory);
 }
@@ -108,15 +109,21 @@ void Rank::open() {
   table_ = DeviceMemory(segments_.size() * sizeof(char*));
   check(cudaMemcpy(table_.data(), segments_.data(), table_.bytes(), cudaMemcpyHostToDevice),
         "copying to the device");
+  std::vector<char*> regions(2 * segments_.size(), nullptr);  // region 0 is the address space, 1 the segments
+  std::copy(segments_.begin(), segments_.end(), regions.begin() + size_);
+  regions_ = DeviceMemory(regions.size() * sizeof(char*));
+  check(cudaMemcpy(regions_.data(), regions.data(), regions_.bytes(), cudaMemcpyHostToDevice),
+        "copying to the device");
   open_ = true;
 }
 
 std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
-                                            const CallOptions& options) {
+                                            CallOptions options) {
   const On on(device_);
   DevicePlan layout(*plan, extent, options, segment_);
   const Kernel kernel =
       find_kernel({options.protocol, options.dtype, options.op, options.moves, options.any});
+  options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
   auto call = std::make_shared<PreparedCall>(
       PreparedCall{std::move(plan), options, std::move(layout), kernel, DeviceMemory()});
   call->tables = DeviceMemory(call->layout.bytes.size());
@@ -134,16 +141,43 @@ void Rank::reserve(DeviceMemory& memory, size_t bytes) {
   retired_.push_back(std::exchange(memory, std::move(larger)));
 }
 
-void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaStream_t stream) {
+std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct, const CallOptions& options,
+                                                     bool always_stage) {
+  DirectLayout layout(direct, options, segment_, static_cast<uint32_t>(rank_), static_cast<uint32_t>(size_));
+  const Kernel kernel =
+      find_direct({options.protocol, options.dtype, options.op, options.moves, options.any});
+  return std::make_shared<PreparedDirect>(
+      PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage});
+}
+
+// The stream to launch on. Calls run in the order of their issue, whatever their streams.
+cudaStream_t Rank::begin(cudaStream_t stream) {
   if (!open_) throw Error(ErrorKind::bootstrap, "the communicator is not open");
   raise_failure();
-  const On on(device_);
   if (!stream) stream = stream_;
-  if (last_stream_ && last_stream_ != stream) {  // calls run in the order of their issue
+  if (last_stream_ && last_stream_ != stream) {
     check(cudaEventRecord(event_, last_stream_), "recording an event");
     check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
   }
   last_stream_ = stream;
+  return stream;
+}
+
+void Rank::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* call, size_t bytes,
+                 size_t shared, cudaStream_t stream) {
+  const dim3 grid(blocks), block(threads);
+#ifdef PC_EMULATED
+  check(emulation::launch(kernel.invoke, grid, block, call, bytes, shared, stream), "launching a kernel");
+#else
+  static_cast<void>(bytes);
+  void* arguments[] = {const_cast<void*>(call)};
+  check(cudaLaunchKernel(kernel.function, grid, block, arguments, shared, stream), "launching a kernel");
+#endif
+}
+
+void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaStream_t stream) {
+  const On on(device_);
+  stream = begin(stream);
   const DevicePlan& layout = prepared.layout;
   const char* tables = prepared.tables.data();
   char *from = static_cast<char*>(const_cast<void*>(in)), *to = static_cast<char*>(out);
@@ -170,17 +204,32 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   call.dtype = static_cast<uint32_t>(prepared.options.dtype);
   call.op = static_cast<uint32_t>(prepared.options.op);
   if (layout.nchannels == 0) return;
-  const dim3 grid(layout.nchannels * layout.lanes), block(prepared.options.threads);
-  const size_t shared = shared_bytes(call.size);
-#ifdef PC_EMULATED
-  const cudaError_t error =
-      emulation::launch(prepared.kernel.invoke, grid, block, &call, sizeof call, shared, stream);
-#else
-  void* arguments[] = {&call};
-  const cudaError_t error =
-      cudaLaunchKernel(prepared.kernel.function, grid, block, arguments, shared, stream);
-#endif
-  check(error, "launching a kernel");
+  start(prepared.kernel, layout.nchannels * layout.lanes, prepared.options.threads, &call, sizeof call,
+        shared_bytes(call.size), stream);
+}
+
+// Where peers find this memory; 0 if they cannot reach it.
+uint64_t Rank::place_of(const void* memory) const {
+  return one_process_ ? reinterpret_cast<uint64_t>(memory) : 0;
+}
+
+void Rank::launch_direct(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
+  const On on(device_);
+  stream = begin(stream);
+  const DirectLayout& layout = prepared.layout;
+  DirectCall call = layout.call;
+  call.in = static_cast<char*>(const_cast<void*>(in));
+  call.out = static_cast<char*>(out);
+  call.segments = reinterpret_cast<char* const*>(table_.data());
+  call.regions = reinterpret_cast<char* const*>(regions_.data());
+  call.status = status_;
+  const bool overlap = call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
+  if (!prepared.always_stage) {
+    call.in_place = prepared.overwrites && overlap ? 0 : place_of(in);
+    call.out_place = place_of(out);
+  }
+  start(prepared.kernel, layout.blocks, prepared.options.threads, &call, sizeof call,
+        call.size * sizeof(Arrays), stream);
 }
 
 void Rank::synchronize() {

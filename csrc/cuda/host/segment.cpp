@@ -1,5 +1,7 @@
 #include "cuda/host/segment.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 
 namespace pc::cuda {
@@ -21,6 +23,10 @@ Segment divide(const SegmentOptions& options) {
   uint64_t at = kLineBytes;  // the abort word has a line of its own
   segment.calls = at;
   at += round_up(options.blocks * sizeof(uint64_t), kLineBytes);
+  segment.gone = at;
+  at += round_up(options.blocks * sizeof(uint64_t), kLineBytes);
+  segment.gates = at;
+  at += uint64_t{options.size} * options.blocks * kLineBytes;
   const uint64_t ends = uint64_t{options.size} * options.blocks;
   for (uint32_t p = 0; p < kProtocols; ++p) {
     Mailbox& mailbox = segment.mailbox[p];
@@ -38,7 +44,9 @@ Segment divide(const SegmentOptions& options) {
     mailbox.slots = round_up(at, 512);
     at = mailbox.slots + ends * options.depth * mailbox.slot_bytes;
   }
-  segment.bytes = at;
+  segment.staging = round_up(at, 512);
+  segment.half = round_up(std::max<uint64_t>(options.staging_bytes / 2, kLineBytes * options.size), 512);
+  segment.bytes = segment.staging + 2 * segment.half;
   return segment;
 }
 

@@ -10,6 +10,7 @@ struct SegmentOptions {
   uint32_t blocks, depth;  // blocks of a call at most; messages in flight per peer and block, at least 2
   uint32_t slot_bytes[kProtocols];  // of one message: LL, LL128, Simple
   uint32_t number_bits;             // of a message's number in LL's flags
+  uint64_t staging_bytes;           // for native kernels
 };
 
 // Throws Error(invalid_argument).

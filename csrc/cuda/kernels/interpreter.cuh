@@ -321,7 +321,7 @@ class Interpreter {
 
   const Call& call_;
   const Mailbox& mailbox_;
-  Thread thread_;
+  Thread<Call> thread_;
   Peer* peers_;
   End *targets_, *sources_;
   const Connection* connections_ = nullptr;
@@ -330,7 +330,7 @@ class Interpreter {
 };
 
 template <class R, class P>
-PC_KERNEL(kThreads)
+PC_KERNEL(kMostThreads[static_cast<uint32_t>(P::kind)])
 void interpret(PC_PARAMETER Call call) {
   PC_SHARED_MEMORY(shared);
   Interpreter<R, P>(call, shared).run();

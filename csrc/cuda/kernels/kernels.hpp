@@ -7,7 +7,7 @@
 
 namespace pc::cuda {
 
-// `function` takes one argument, a Call by value. Where the kernels run on the CPU it is called through `invoke`.
+// `function` takes one argument, a Call or a DirectCall by value. Where the kernels run on the CPU it is called through `invoke`.
 struct Kernel {
   const void* function = nullptr;
   void (*invoke)(const void* call) = nullptr;
@@ -24,6 +24,9 @@ struct Wanted {
 };
 
 Kernel find_kernel(const Wanted& wanted);
+
+// The native kernel of the direct algorithms for a dtype and an operator; `protocol` does not matter.
+Kernel find_direct(const Wanted& wanted);
 
 Kernel find_simple(const Wanted& wanted);
 Kernel find_ll(const Wanted& wanted);

@@ -10,13 +10,15 @@
 //         credits                 the receiver    r            how many of r's messages it has consumed
 //         slots                   the sender      r            the messages: [source][block][depth]
 //         counters                r               r            numbers of the last messages, kept from call to call
+//       gates                     the peers       r            native kernels: who is there, and where his arrays are
+//       staging                   anyone          anyone       native kernels: stands in for arrays that peers cannot reach
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "core/plan.hpp"
-#include "cuda/kernels/ptx.cuh"
+#include "cuda/kernels/vector.hpp"
 
 namespace pc::cuda {
 
@@ -25,6 +27,8 @@ inline constexpr uint32_t kProtocols = 3;
 inline constexpr const char* kProtocolNames[kProtocols] = {"ll", "ll128", "simple"};
 
 inline constexpr uint32_t kThreads = 512;  // the most in a block
+// By protocol: messages by LL are short, and its threads hold many registers.
+inline constexpr uint32_t kMostThreads[kProtocols] = {256, kThreads, kThreads};
 inline constexpr uint32_t kLineBytes = 128;
 
 // Numbers of the messages between this block and the same block of a peer.
@@ -41,9 +45,22 @@ struct Mailbox {
   uint32_t reserved;
 };
 
+// What a rank tells the same block of a peer when it comes to a gate: a line for each block and rank.
+struct Gate {
+  uint64_t number;   // of the gate, and the stamp of the call above bit 32
+  uint64_t in, out;  // where its arrays are
+};
+
+// Where memory is that several ranks use: a region, and the offset in it. Region 0 is the address space itself.
+inline constexpr uint64_t kRegionShift = 48;
+inline constexpr uint64_t kSegmentRegion = 1;
+
 struct Segment {
-  uint64_t abort;  // offset of the abort word
-  uint64_t calls;  // of the number of calls made, by block
+  uint64_t abort;        // offset of the abort word
+  uint64_t calls, gone;  // of the number of calls made, and of gates passed, by block
+  uint64_t gates;        // [block][rank]
+  uint64_t staging;      // two halves: for inputs, for outputs
+  uint64_t half;         // bytes of one
   Mailbox mailbox[kProtocols];
   uint32_t blocks, depth;  // blocks per call at most; messages in flight per peer and block
   uint64_t bytes;
@@ -85,6 +102,27 @@ struct Call {
   uint32_t dtype, op;
 };
 
+// A collective by a native kernel. Inputs and outputs are one block of elements or one per rank, `stride` apart; a rank combines one
+// block of all inputs, or takes its own, and stores it into all outputs, or into its own.
+struct DirectCall {
+  char *in, *out;
+  char* const* segments;  // of all ranks
+  char* const* regions;   // [region][rank]
+  Status* status;
+  Segment segment;
+  uint64_t fingerprint;
+  uint64_t in_place, out_place;  // as peers find the arrays; 0: they cannot, and staging stands in
+  uint64_t total, stride;        // elements of all blocks, and from one to the next
+  double factor;
+  uint32_t rank, size;
+  uint32_t in_blocks, out_blocks;
+  uint32_t in_block, out_block;  // that this rank takes and stores
+  uint32_t window;               // elements of each block in a round
+  uint32_t rounds;
+  uint32_t takes_all, stores_all, works;  // bool
+  uint32_t epilogue, dtype, op;
+};
+
 // Shared memory of a block: its ends of all connections.
 struct End {
   Vector* slot;
@@ -93,6 +131,11 @@ struct End {
 
 struct Peer {
   uint64_t sent, acknowledged, received;
+};
+
+// Shared memory of a native kernel's block: where everybody's arrays are in this round.
+struct Arrays {
+  char *in, *out;
 };
 
 inline constexpr size_t shared_bytes(uint32_t size) {

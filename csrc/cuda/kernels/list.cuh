@@ -1,28 +1,28 @@
-// The interpreters of one protocol. Combinations that programs spend their time on have kernels of their own; the others share the
-// one that decides at run time, which is right for all and keeps the build short. Included once per protocol.
+// Which reducers have kernels of their own. Combinations that programs spend their time on have kernels of their own; the others share the
+// one that decides at run time, which is right for all and keeps the build short.
 #pragma once
 
-#include "cuda/kernels/interpreter.cuh"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/kernels/reducers.cuh"
 
 namespace pc::cuda {
 
-template <class R, class P>
+template <auto K, class C>
 Kernel kernel_of(const char* name) {
 #ifdef __CUDACC__
-  return {reinterpret_cast<const void*>(&interpret<R, P>), nullptr, name};
+  return {reinterpret_cast<const void*>(K), nullptr, name};
 #else
-  return {reinterpret_cast<const void*>(&interpret<R, P>),
-          [](const void* call) { interpret<R, P>(*static_cast<const Call*>(call)); }, name};
+  return {reinterpret_cast<const void*>(K), [](const void* call) { K(*static_cast<const C*>(call)); }, name};
 #endif
 }
 
-template <class P>
-Kernel find_in(const Wanted& wanted) {
-  if (wanted.moves) return kernel_of<Copy, P>("copy");
+// Calls `f(reducer, name)` with the reducer of a wish, as a null pointer to it.
+template <class F>
+Kernel choose_reducer(const Wanted& wanted, F&& f) {
+  if (wanted.moves) return f(static_cast<Copy*>(nullptr), "copy");
 #define PC_OWN(type, T, o)                                                    \
   if (!wanted.any && wanted.dtype == DType::type && wanted.op == ReduceOp::o) \
-    return kernel_of<Reducer<T, ReduceOp::o>, P>(#type " " #o);
+    return f(static_cast<Reducer<T, ReduceOp::o>*>(nullptr), #type " " #o);
   PC_OWN(float32, Native<float>, sum)
   PC_OWN(bfloat16, BFloat16, sum)
 #ifndef PC_FEW_KERNELS
@@ -38,7 +38,7 @@ Kernel find_in(const Wanted& wanted) {
   PC_OWN(float16, Half, max)
 #endif
 #undef PC_OWN
-  return kernel_of<AnyReducer, P>("any");
+  return f(static_cast<AnyReducer*>(nullptr), "any");
 }
 
 }  // namespace pc::cuda

@@ -1,8 +1,12 @@
 // The interpreters of protocol LL.
+#include "cuda/kernels/interpreter.cuh"
 #include "cuda/kernels/list.cuh"
 
 namespace pc::cuda {
 
-Kernel find_ll(const Wanted& wanted) { return find_in<LL>(wanted); }
+Kernel find_ll(const Wanted& wanted) {
+  return choose_reducer(
+      wanted, []<class R>(R*, const char* name) { return kernel_of<&interpret<R, LL>, Call>(name); });
+}
 
 }  // namespace pc::cuda

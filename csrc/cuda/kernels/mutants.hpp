@@ -31,6 +31,11 @@ enum Mutant : int {
   kNoSplit,            // LL128: the vector between two lines is not put together
   kCountersNotSaved,   // the next call starts with old numbers
   kEndMovesOn,         // the ends of a connection go from thread to thread
+  kGateBeforeWork,     // native kernels: a block comes to a gate while its threads still work
+  kGateNotReleased,    // the gate may overtake what was written before it
+  kGateNotAcquired,    // what is read behind it may overtake the gate
+  kGateNotAwaited,     // nobody waits at the second gate
+  kGateNotChecked,     // the fingerprint is not looked at
   kMutants
 };
 
@@ -59,6 +64,11 @@ inline constexpr const char* kMutantNames[] = {
     "no_split",
     "counters_not_saved",
     "end_moves_on",
+    "gate_before_work",
+    "gate_not_released",
+    "gate_not_acquired",
+    "gate_not_awaited",
+    "gate_not_checked",
 };
 static_assert(std::size(kMutantNames) == kMutants);
 

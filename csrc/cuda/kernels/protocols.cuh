@@ -56,14 +56,15 @@ struct Simple {
   static PC_DEVICE Line begin(const Vector* slot, const Place& place) {
     return {load_vector(slot + place.line)};
   }
-  static PC_DEVICE Vector finish(Thread&, const Line& line, const Vector*, const Place&, uint64_t, int) {
+  static PC_DEVICE Vector finish(Thread<Call>&, const Line& line, const Vector*, const Place&, uint64_t,
+                                 int) {
     return line.v;
   }
   static PC_DEVICE void send(Vector* slot, const Place& place, const Vector& v, uint64_t) {
     store_vector(slot + place.line, v);
   }
 
-  static PC_DEVICE void await(Thread& thread, const uint64_t* cell, uint64_t flag, int peer) {
+  static PC_DEVICE void await(Thread<Call>& thread, const uint64_t* cell, uint64_t flag, int peer) {
     for (;;) {
       const uint64_t seen = mutant(kCellNotAcquired) ? load_relaxed_sys(cell) : load_acquire_sys(cell);
       if (seen == flag) return;
@@ -96,7 +97,7 @@ struct Simple {
 // What LL and LL128 have in common: every line says whose it is.
 struct Flagged {
   static constexpr bool kCells = false;
-  static PC_DEVICE void await(Thread&, const uint64_t*, uint64_t, int) {}
+  static PC_DEVICE void await(Thread<Call>&, const uint64_t*, uint64_t, int) {}
   static PC_DEVICE void publish(uint64_t*, uint64_t) {}
 
   // Lines are only touched by single accesses that bypass no one, and a reader has seen its line's flags before the barrier that
@@ -138,13 +139,13 @@ struct LL : Flagged {
     return (line.word[1] == flag || mutant(kFirstFlagUnchecked)) &&
            (line.word[3] == flag || mutant(kSecondFlagUnchecked));
   }
-  static PC_DEVICE bool foreign(Thread& thread, uint32_t seen, uint32_t flag, int peer) {
+  static PC_DEVICE bool foreign(Thread<Call>& thread, uint32_t seen, uint32_t flag, int peer) {
     const uint32_t mask = thread.call.segment.mailbox[0].number_mask;
     if (seen == flag || (seen & mask) != (flag & mask) || (seen & ~mask) == 0) return false;
     if (!thread.aborted) thread.fail(Failure::mismatch, static_cast<uint32_t>(peer));
     return true;
   }
-  static PC_DEVICE void await_line(Thread& thread, Vector& line, const Vector* from, uint32_t flag,
+  static PC_DEVICE void await_line(Thread<Call>& thread, Vector& line, const Vector* from, uint32_t flag,
                                    int peer) {
     while (!has(line, flag)) {
       if (mutant(kFlagWithoutCall)) {
@@ -158,8 +159,8 @@ struct LL : Flagged {
       line = load_line(from);
     }
   }
-  static PC_DEVICE Vector finish(Thread& thread, const Line& line, const Vector* slot, const Place& place,
-                                 uint64_t flag, int peer) {
+  static PC_DEVICE Vector finish(Thread<Call>& thread, const Line& line, const Vector* slot,
+                                 const Place& place, uint64_t flag, int peer) {
     Vector first = line.first, second = line.second;
     await_line(thread, first, slot + place.line, static_cast<uint32_t>(flag), peer);
     await_line(thread, second, slot + place.line + 1, static_cast<uint32_t>(flag), peer);
@@ -199,8 +200,8 @@ struct LL128 : Flagged {
   static PC_DEVICE uint64_t flag_in(const Vector& v) { return v.word[2] | uint64_t{v.word[3]} << 32; }
 
   // All lanes of the warp together.
-  static PC_DEVICE Vector finish(Thread& thread, const Line& line, const Vector* slot, const Place& place,
-                                 uint64_t flag, int peer) {
+  static PC_DEVICE Vector finish(Thread<Call>& thread, const Line& line, const Vector* slot,
+                                 const Place& place, uint64_t flag, int peer) {
     Vector v = line.v;
     const uint32_t lane = threadIdx.x % 32;
     const bool checks = lane % 8 == 7 && !(mutant(kLineFlagUnchecked) && lane % 16 == 7);

@@ -9,15 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace pc::cuda {
-
-inline constexpr uint32_t kVectorBytes = 16;
-
-struct alignas(kVectorBytes) Vector {
-  uint32_t word[4];
-};
-
-}  // namespace pc::cuda
+#include "cuda/kernels/vector.hpp"
 
 #ifdef __CUDACC__
 

@@ -2,37 +2,43 @@
 #pragma once
 
 #include "cuda/kernels/layout.hpp"
+#include "cuda/kernels/ptx.cuh"
 
 namespace pc::cuda {
 
 inline constexpr uint32_t kPollsPerLook = 64;  // at the abort word in device memory
 inline constexpr uint32_t kLooksPerAsk = 64;   // at the host's, which is far away
 
-PC_DEVICE uint64_t* abort_word(const Call& call, uint32_t rank) {
+// `C` is the call: what has segments, a segment's layout, and a status.
+template <class C>
+PC_DEVICE uint64_t* abort_word(const C& call, uint32_t rank) {
   return reinterpret_cast<uint64_t*>(call.segments[rank] + call.segment.abort);
 }
 
 // Ends the work of all ranks. Not inlined: it happens once.
-PC_NOINLINE void end_all(const Call& call, Failure failure, uint32_t peer) {
+template <class C>
+PC_NOINLINE void end_all(const C& call, Failure failure, uint32_t peer) {
   if (failure == Failure::mismatch)
     store_relaxed_sys(&call.status->failure, static_cast<uint64_t>(failure) | uint64_t{peer} << 32);
   for (uint32_t r = 0; r < call.size; ++r) store_relaxed_sys(abort_word(call, r), 1);
 }
 
 // Has the work been ended, by a rank or by the host?
-PC_NOINLINE bool is_ended(const Call& call, bool ask_host) {
+template <class C>
+PC_NOINLINE bool is_ended(const C& call, bool ask_host) {
   if (load_relaxed_sys(abort_word(call, call.rank))) return true;
   if (!ask_host || !load_relaxed_sys(&call.status->abort)) return false;
   end_all(call, Failure::aborted, call.rank);
   return true;
 }
 
+template <class C>
 struct Thread {
-  const Call& call;
+  const C& call;
   uint32_t polls = 0;
   bool aborted = false;  // it waits no more; its block ends at the next barrier
 
-  PC_DEVICE explicit Thread(const Call& c) : call(c) {}
+  PC_DEVICE explicit Thread(const C& c) : call(c) {}
 
   // After a poll in vain: poll again? `what`, `peer` and `number` say what is waited for.
   PC_DEVICE bool wait(const char* what, int peer, uint64_t number) {

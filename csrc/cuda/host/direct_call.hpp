@@ -1,0 +1,28 @@
+// The direct algorithms as native kernels take them (kernels/direct.cuh).
+#pragma once
+
+#include "cuda/host/device_plan.hpp"
+
+namespace pc::cuda {
+
+enum class Direct : uint32_t { one_shot, two_shot, reduce_scatter, all_gather, broadcast };
+
+struct DirectOptions {
+  Direct algorithm;
+  uint64_t
+      count;  // elements of the whole vector: of the input where it is scattered, of the output where it is gathered
+  uint32_t root;  // broadcast
+  uint32_t blocks;
+};
+
+// The sizes of a call, without addresses; and the bytes of its input and output.
+struct DirectLayout {
+  DirectCall call{};
+  uint64_t in_bytes = 0, out_bytes = 0;
+  uint32_t blocks = 1;
+
+  DirectLayout(const DirectOptions& direct, const CallOptions& options, const Segment& segment, uint32_t rank,
+               uint32_t size);
+};
+
+}  // namespace pc::cuda
