@@ -120,7 +120,7 @@ class Direct {
     }
     for (uint32_t p = threadIdx.x; p < call_.size; p += blockDim.x) {
       const Gate* mine = gate_of(call_.rank, p);
-      if (!(mutant(kGateNotAwaited) && !opens)) await(&mine->number, flag, p);
+      if (!(mutant(kGateNotAwaited) && !opens)) await(&mine->number, flag, p, opens);
       if (opens)
         arrays_[p] = {found(load_relaxed_sys(&mine->in), p, call_.in_block, begin),
                       found(load_relaxed_sys(&mine->out), p, call_.out_block, begin)};
@@ -128,13 +128,14 @@ class Direct {
     return !__syncthreads_or(thread_.aborted);
   }
 
-  // Whoever is one gate ahead has been here, too.
-  PC_DEVICE void await(const uint64_t* number, uint64_t flag, uint32_t peer) {
+  // Whoever is one gate ahead has been here, too. Only at the first gate of a round is that the same call for certain: from the
+  // second one a peer may have gone on to its next call, whose stamp is another.
+  PC_DEVICE void await(const uint64_t* number, uint64_t flag, uint32_t peer, bool opens) {
     for (;;) {
       const uint64_t seen = mutant(kGateNotAcquired) ? load_relaxed_sys(number) : load_acquire_sys(number);
       const auto ahead = static_cast<int32_t>(static_cast<uint32_t>(seen) - static_cast<uint32_t>(flag));
       if (ahead >= 0) {
-        if ((seen ^ flag) >> 32 && !mutant(kGateNotChecked)) thread_.fail(Failure::mismatch, peer);
+        if (opens && (seen ^ flag) >> 32 && !mutant(kGateNotChecked)) thread_.fail(Failure::mismatch, peer);
         return;
       }
       if (!thread_.wait("gate", static_cast<int>(peer), flag)) return;
