@@ -51,6 +51,7 @@ class Options:
     algorithm: str = ""  # that the peers were told to use, for the record
     environments: Path = Path()
     limit: float = 120.0  # seconds for one answer
+    start_limit: float = 120.0  # seconds until all ranks of all jobs are there
     stop_after: float = float("inf")  # seconds of the whole run
 
 
@@ -104,7 +105,7 @@ class Controller:
         self._jobs = [Job(peer, ranks, self.options.environments) for peer in self.options.peers]
         for job in list(self._jobs):
             self._guard(job, job.start)
-        deadline = time.monotonic() + self.options.limit
+        deadline = time.monotonic() + self.options.start_limit
         for job in list(self._jobs):
             if self._guard(job, lambda job=job: job.ready(deadline)):  # type: ignore[misc]
                 self.results.versions[job.peer.name] = job.version
