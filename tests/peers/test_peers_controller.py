@@ -122,7 +122,8 @@ def test_disturbed_rounds_are_made_again(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_a_failing_library_is_left_out_with_its_reason(how: str, reason: str) -> None:
     results = measure([OURS, broken(how)], modes=("warm",), sizes=(8, 64), limit=10.0)
-    [failure] = results.failures
+    assert len(results.failures) == 1, results.failures
+    failure = results.failures[0]
     assert (failure["peer"], failure["ranks"]) == ("broken", 2)
     assert reason in failure["reason"]
     assert [case.nbytes for case in results.cases] == [8, 64]
