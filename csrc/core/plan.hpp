@@ -25,7 +25,7 @@ namespace pc {
 // the author.
 enum class Where : uint32_t { data_in, data_out, data_work, input, output, scratch };
 inline constexpr size_t kPlaces = 6;
-inline constexpr uint32_t kMostChunks = 1 << 24;
+inline constexpr uint32_t kMostChunks = 1 << 20;
 
 struct Ref {
   Where where;

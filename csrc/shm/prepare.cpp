@@ -38,6 +38,7 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
     throw Error(ErrorKind::unsupported, std::string(name(kind.dtype)) + " has no " + name(kind.op));
   if (kind.pool_bytes < 4 * kLine || kind.segment_bytes < kLine)
     throw Error(ErrorKind::invalid_argument, "the pool or the segments have no room for a message");
+  if (kind.record_dtype >= dtype_count) throw Error(ErrorKind::invalid_argument, "no such dtype");
   made->epilogue = kind.epilogue;
   made->user = kind.user;
   const uint32_t unit =
