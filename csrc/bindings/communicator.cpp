@@ -165,8 +165,8 @@ void bind_communicator(py::module_& module) {
       .def_property_readonly("done", [](const Job& job) { return job.done.load(std::memory_order_acquire); });
 
   py::class_<Handle>(module, "Communicator", "One rank's end of a communicator over shared memory.")
-      .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields, uint32_t nap_us,
-                       bool crowded, int stores) {
+      .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields,
+                       uint32_t nap_us, bool crowded, int stores) {
              return std::make_unique<Handle>(rank, size, pool_bytes,
                                              Patience{spins, yields, register_membarrier(), nap_us, crowded},
                                              static_cast<Stores>(stores));

@@ -64,9 +64,10 @@ std::shared_ptr<Prepared> make_prepared(std::shared_ptr<Plan> plan, int dtype, i
                                         std::vector<uint64_t> sent_blocks, std::vector<uint64_t> taken_blocks,
                                         std::pair<uint32_t, uint32_t> held_in,
                                         std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes,
-                                        size_t segment_bytes, size_t ring_bytes, size_t stream_output_bytes, uint64_t fingerprint, uint64_t count, int verb,
-                                        int algorithm, int record_dtype, int record_op, int root,
-                                        bool deterministic, const py::object& user) {
+                                        size_t segment_bytes, size_t ring_bytes, size_t stream_output_bytes,
+                                        uint64_t fingerprint, uint64_t count, int verb, int algorithm,
+                                        int record_dtype, int record_op, int root, bool deterministic,
+                                        const py::object& user) {
   if (dtype < 0 || dtype >= dtype_count || op < 0 || op >= reduce_op_count || epilogue < 0 ||
       epilogue >= epilogue_kind_count)
     throw Error(ErrorKind::invalid_argument, "no such dtype, operator or epilogue");
@@ -114,9 +115,9 @@ void bind_plan(py::module_& module) {
            py::arg("epilogue"), py::arg("factor"), py::arg("wide"), py::arg("blocks"), py::arg("sent_blocks"),
            py::arg("taken_blocks"), py::arg("held_in"), py::arg("held_out"), py::arg("pool_bytes"),
            py::arg("segment_bytes"), py::arg("ring_bytes") = CallKind{}.ring_bytes,
-           py::arg("stream_output_bytes") = CallKind{}.stream_output_bytes, py::arg("fingerprint"), py::arg("count"), py::arg("verb"),
-           py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"), py::arg("root"),
-           py::arg("deterministic"), py::arg("user") = py::none())
+           py::arg("stream_output_bytes") = CallKind{}.stream_output_bytes, py::arg("fingerprint"),
+           py::arg("count"), py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"),
+           py::arg("record_op"), py::arg("root"), py::arg("deterministic"), py::arg("user") = py::none())
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })

@@ -46,7 +46,7 @@ struct Instruction {
     first_output = 8,  // the first write to the caller's output: all ranks must have agreed on the call
     may_point = 16,    // the sent chunk is not written again in this call: peers may read it in place
     may_point_apart =
-        32,  // it is, but in the output while it is read in the input: not where the call is in place
+        32,         // it is, but in the output while it is read in the input: not where the call is in place
     last_use = 64,  // this rank does not read the stored chunks again in this call
   };
   uint32_t operand, noperands;

@@ -179,8 +179,8 @@ void Communicator::progress() {
     }
     std::lock_guard lock(busy_);
     if (auto job = take()) {
-      const Patience sleepy{0, 0, patience_.membarrier,
-                            patience_.nap_us, false};  // this thread has no core of its own to spin on
+      const Patience sleepy{0, 0, patience_.membarrier, patience_.nap_us,
+                            false};  // this thread has no core of its own to spin on
       executor_.set_patience(sleepy);
       run_job_locked(*job, false);
       executor_.set_patience(patience_);

@@ -121,7 +121,7 @@ void Executor::run(const Call& call) {
     const Plan* plan = prepared_->plan.get();
     if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slots != last_slots_ ||
         prepared_->slot_bytes != last_slot_bytes_) {  // new places for slots: see settled()
-      if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next
+      if (group_.mirror()) drain(waiter, false);      // MPI receives for the lanes of this plan come next
       settled_ = false;
       std::copy(sent_.begin(), sent_.end(), unsettled_.begin());
       std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
@@ -207,14 +207,16 @@ bool Executor::waits_for_own_core() const {
       const int32_t peer = operands[k].peer;
       if (peer < 0 || !shares_core(peer)) continue;
       const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-      if (group_.header(peer, rank_, lane.id, number).flag.load(std::memory_order_relaxed) != number) return true;
+      if (group_.header(peer, rank_, lane.id, number).flag.load(std::memory_order_relaxed) != number)
+        return true;
     }
     if (lane.arrived < in.noperands || in.connection < 0) continue;
     const Connection& connection = lane.connections[in.connection];  // headers are not free, or slots
     for (uint32_t k = 0; k < connection.npeers; ++k) {
       const int32_t peer = prepared_->plan->peers[connection.first + k];
       const auto p = static_cast<size_t>(peer);
-      if (shares_core(peer) && group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed) < sent_[p][lane.id])
+      if (shares_core(peer) &&
+          group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed) < sent_[p][lane.id])
         return true;
     }
   }

@@ -26,7 +26,8 @@
 namespace pc {
 
 inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
-inline constexpr size_t kBlock = 8192;     // of a result that is streamed: stays in the first level of the caches
+inline constexpr size_t kBlock =
+    8192;  // of a result that is streamed: stays in the first level of the caches
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
@@ -150,7 +151,8 @@ class Executor {
   size_t message_bytes(const Instruction& in, uint32_t part) const;
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
   void copy_piece(const Target* targets, int ntargets, size_t bytes);
-  void fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length, const Epilogue& epilogue);
+  void fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
+                  const Epilogue& epilogue);
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);
   void publish(const Lane& lane, const Instruction& in, const Message& message);
   void finish(Lane& lane);
@@ -194,7 +196,7 @@ class Executor {
   const Plan* last_plan_ = nullptr;
   uint32_t last_lanes_ = 0, last_slots_ = 0;
   size_t last_slot_bytes_ = 0;
-  bool settled_ = true;                   // nobody reads slots that were laid out for an earlier call
+  bool settled_ = true;  // nobody reads slots that were laid out for an earlier call
   std::vector<std::array<uint64_t, kMaxLanes>> unsettled_;  // what was sent before
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;

@@ -143,8 +143,8 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
   const Epilogue& epilogue = in.flags & Instruction::final_value ? prepared_->epilogue : nothing;
   const bool copies = in.noperands == 1 && !send_wide && !store_wide && !operands[0].wide &&
                       epilogue.kind == Epilogue::none && !prepared_->is_bool();
-  const bool stream_store = prepared_->stream_output && (in.flags & Instruction::last_use) &&
-                            message.carrier != Carrier::region;
+  const bool stream_store =
+      prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
   const bool stream_message = message.carrier == Carrier::slot && stores_.streams(message.bytes);
   std::byte* put = message.target;
   for (uint32_t k = 0; k < in.noperands; ++k) {
@@ -190,9 +190,9 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     }
     if (!ntargets || !piece.length) continue;
     if (copies && ntargets == 1 && message.carrier == Carrier::slot && operands[0].peer < 0 && put)
-      streamed_ |= stores_.copy(static_cast<std::byte*>(targets[0].data),
-                                static_cast<const std::byte*>(sources_[0].data),
-                                piece.length * prepared_->element);
+      streamed_ |=
+          stores_.copy(static_cast<std::byte*>(targets[0].data),
+                       static_cast<const std::byte*>(sources_[0].data), piece.length * prepared_->element);
     else if (copies)
       copy_piece(targets, ntargets, piece.length * prepared_->element);
     else

@@ -50,12 +50,11 @@ void Prepared::fit(const Sizes& sizes) {
   lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
   // Messages go round a ring of slots larger than the second level of the caches: by the time a slot is written again, its
   // lines have left the cache of their last reader, from which they would have to be fetched one by one.
-  slot_bytes = std::min(
-      slot_bytes,
-      odd_lines(round_up(chunking.longest_part() * wide_element, kPieceAlign) * plan->max_message));
+  slot_bytes = std::min(slot_bytes, odd_lines(round_up(chunking.longest_part() * wide_element, kPieceAlign) *
+                                              plan->max_message));
   const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
-  slots = static_cast<uint32_t>(
-      std::clamp<size_t>(std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kDepth), kMostSlots));
+  slots = static_cast<uint32_t>(std::clamp<size_t>(std::min(sizes.ring, sizes.pool) / row,
+                                                   std::min<size_t>(sizes.pool / row, kDepth), kMostSlots));
   stream_output = out_bytes >= sizes.stream_output;
 }
 

@@ -57,7 +57,7 @@ struct Patience {
   uint32_t yields = 200;  // gives the core to a peer that shares it
   bool membarrier = false;
   uint32_t nap_us = 50'000;  // the longest; short where somebody has to look after the network
-  bool crowded = false;  // ranks share cores
+  bool crowded = false;      // ranks share cores
 };
 
 // One wait of one rank. `pause` is called each time nothing could be done; it returns true when it has slept,
