@@ -18,7 +18,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def _fast(form: int) -> Callable[[Method], Method]:
     """A method with the native fast way in (csrc/bindings/fast_method.cpp). `form`: the result has the shape of the input (0),
-    gathers it (1), scatters it (2); there is no data (3)."""
+    gathers it (1), scatters it (2); there is no data (3); has the shape of the input and lies apart (4)."""
 
     def wrap(method: Method) -> Method:
         fast: Method = functools.update_wrapper(_core.FastMethod(method, form), method)  # type: ignore[assignment]
@@ -173,6 +173,7 @@ class Verbs(Caller):
             "scatter", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
         )
 
+    @_fast(4)
     def all_to_all(
         self,
         x: Any,

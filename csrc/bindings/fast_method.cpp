@@ -21,7 +21,7 @@ namespace pc {
 namespace {
 
 // What a call's shape must be, by the verb.
-enum class Form : int { same, gathers, scatters, nothing };
+enum class Form : int { same, gathers, scatters, nothing, exchanges };
 
 struct FastMethod {
   PyObject_HEAD vectorcallfunc vectorcall;
@@ -54,6 +54,8 @@ bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyAr
       return PyArray_SIZE(out) == PyArray_SIZE(x) * self.size && apart;
     case Form::scatters:
       return PyArray_SIZE(out) * self.size == PyArray_SIZE(x) && apart;
+    case Form::exchanges:
+      return PyArray_SAMESHAPE(x, out) && apart;
     case Form::nothing:
       return false;
   }
@@ -99,13 +101,16 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
       entry.op != op || entry.root != root)
     return Py_NotImplemented;
+  // What is remembered by the number of elements was checked for another shape, perhaps.
+  if (method.form == Form::exchanges && (PyArray_NDIM(x) == 0 || PyArray_DIM(x, 0) % self->size))
+    return Py_NotImplemented;
   py::object result;
   if (out && out != Py_None) {
     if (!plain(out) || !fits(method, *self, x, reinterpret_cast<PyArrayObject*>(out)))
       return Py_NotImplemented;
     result = py::reinterpret_borrow<py::object>(out);
   } else {
-    if (method.form != Form::same) return Py_NotImplemented;
+    if (method.form != Form::same && method.form != Form::exchanges) return Py_NotImplemented;
     result = py::reinterpret_steal<py::object>(PyArray_NewLikeArray(x, NPY_CORDER, nullptr, 0));
     if (!result) return nullptr;
   }
