@@ -15,10 +15,11 @@ import pytest
 from test_bootstrap_environment import mpiexec, needs_mpi
 
 from pycollectives.bootstrap import places
-from pycollectives.bootstrap.addresses import Door, Interface, connect, connect_all, interfaces, listen
+from pycollectives.bootstrap.addresses import Door, connect, connect_all, listen
 from pycollectives.bootstrap.hosted import Host
 from pycollectives.bootstrap.lifelines import Lifelines
 from pycollectives.errors import BootstrapError
+from pycollectives.topology import Interface
 
 Done = Callable[..., tuple[int, str, str]]
 
@@ -89,12 +90,6 @@ def test_a_rank_that_gets_no_memory_is_a_host_of_its_own(monkeypatch: pytest.Mon
     assert find(3) == [(0, 1, 0)] * 3
 
 
-def test_interfaces() -> None:
-    found = interfaces()
-    assert all(each.name != "lo" and each.ip in each.address for each in found)
-    assert all(each.rate is None or each.rate > 0 for each in found)
-
-
 def test_doors_are_tried_in_order() -> None:
     with listen(4) as listener:
         door = Door.of(listener)
@@ -146,6 +141,7 @@ import os, sys, time
 import pycollectives as pc
 from pycollectives.bootstrap import discover
 from pycollectives.errors import BootstrapError
+from pycollectives.topology import Interface
 r = discover()
 hosts = r.network.hosts
 def meet(key="meet", timeout=20):

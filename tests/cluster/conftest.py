@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hosts import Cluster, Finished, Library, obstacle
+from hosts import Cluster, Library, obstacle
 
 JOB = Path(__file__).parent / "job.py"
 
@@ -82,17 +82,10 @@ def job(
 ) -> list[dict[str, Any]]:
     """A function of job.py on all ranks, which must end well; what they have said, by rank."""
     env, in_turn = arguments.pop("env", {}), arguments.pop("in_turn", False)
-    done = cluster.run(
+    running = cluster.start(
         *(library, ranks_of, library.python, JOB, function, json.dumps(arguments)),
-        limit=limit,
         in_turn=in_turn,
         env={"JOB_SECONDS": str(limit - 2)} | env,
     )
-    done.check()
-    return said(done)
-
-
-def said(done: Finished) -> list[dict[str, Any]]:
-    """The lines of JSON in a job's output, by rank."""
-    found = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    return sorted(found, key=lambda line: int(line["rank"]))
+    cluster.finish(running, limit).check()
+    return running.said()

@@ -9,6 +9,7 @@ A host has its own network, host name and /etc/hosts, but the files and processe
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -17,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RSH = """#!/bin/sh
@@ -61,6 +63,28 @@ class Finished:
         return self.out
 
 
+class Job:
+    """A job that runs; its ranks may write lines of JSON into the file that JOB_SAYS names."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.out, self.err, self.says = (folder / f"{name}-{number}" for name in ("out", "err", "says"))
+        self.says.touch()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def said(self) -> list[dict[str, Any]]:
+        """What the ranks have said so far, by rank."""
+        lines = (json.loads(line) for line in self.says.read_text().splitlines())
+        return sorted(lines, key=lambda line: int(line["rank"]))
+
+    def wait_until(self, holds: Callable[[list[dict[str, Any]]], bool], limit: float) -> None:
+        """Until what has been said is enough, or nobody can say anything any more."""
+        deadline = time.monotonic() + limit
+        while not holds(self.said()):
+            if time.monotonic() > deadline or (self.process and self.process.poll() is not None):
+                return
+            time.sleep(0.05)
+
+
 class Library:
     """An MPI library in a virtual environment of its own."""
 
@@ -97,8 +121,9 @@ class Library:
         n = str(sum(ranks_of))
         if self.name == "openmpi":
             hosts = ",".join(f"host{i}:{k}" for i, k in enumerate(ranks_of))
-            extra = ["--enable-recovery", "--continuous"] if survive else []
+            extra = ["--with-ft", "ulfm"] if survive else []
             extra += ["--map-by", "node"] if in_turn else []
+            extra += ["--bind-to", "none"]
             return [
                 str(self.mpiexec),
                 "--prtemca",
@@ -110,12 +135,12 @@ class Library:
                 "-n",
                 n,
             ]
-        hosts = ",".join(f"host{i}" if in_turn else f"host{i}:{k}" for i, k in enumerate(ranks_of))
+        machines = agent.parent / "machines"
+        machines.write_text("".join(f"host{i}:{1 if in_turn else k}\n" for i, k in enumerate(ranks_of)))
         extra = ["-disable-auto-cleanup"] if survive else []
-        extra += ["-ppn", "1"] if in_turn else []
         return [
             *(str(self.mpiexec), "-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "eth0"),
-            *(*extra, "-hosts", hosts, "-n", n),
+            *(*extra, "-machinefile", str(machines), "-n", n),
         ]
 
 
@@ -128,7 +153,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="pycollectives-hosts-"))
         self.folder.chmod(0o755)
         self._wire: subprocess.Popen[str] | None = None
-        self._jobs: list[subprocess.Popen[str]] = []
+        self._jobs: list[Job] = []
         self.agent = self.folder / "rsh"
         try:
             self._build(delay_us, mbit, loss_ppm)
@@ -208,38 +233,34 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         survive: bool = False,
         in_turn: bool = False,
-    ) -> subprocess.Popen[str]:
+    ) -> Job:
         """A job of ranks_of[h] ranks on host h; mpiexec runs on host 0."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        line = shlex.join(
-            [
-                *library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn),
-                *map(str, command),
-            ]
-        )
-        job = subprocess.Popen(
-            [str(self.agent), "host0", line],
-            env=clean | library.environment() | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        mpiexec = library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn)
+        job = Job(self.folder, len(self._jobs))
+        with job.out.open("w") as out, job.err.open("w") as err:
+            job.process = subprocess.Popen(
+                [str(self.agent), "host0", shlex.join([*mpiexec, *map(str, command)])],
+                env=clean | library.environment() | {"JOB_SAYS": str(job.says)} | dict(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
         self._jobs.append(job)
         return job
 
-    def finish(self, job: subprocess.Popen[str], limit: float) -> Finished:
+    def finish(self, job: Job, limit: float) -> Finished:
         """Wait for a job, which is killed after `limit` seconds."""
-        start = time.monotonic()
+        start, process, note = time.monotonic(), job.process, ""
+        assert process is not None
         try:
-            out, err = job.communicate(timeout=limit)
+            process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
-            self._kill(job)
-            out, err = job.communicate()
-            err += f"\nkilled after {limit} s"
-        self._sweep()
-        return Finished(job.returncode, out, err, time.monotonic() - start)
+            note = f"\nkilled after {limit} s"
+        self._kill(job)
+        took = time.monotonic() - start
+        return Finished(process.wait(), job.out.read_text(), job.err.read_text() + note, took)
 
     def run(
         self,
@@ -255,12 +276,15 @@ class Cluster:
         running = self.start(library, ranks_of, *command, env=env, survive=survive, in_turn=in_turn)
         return self.finish(running, limit)
 
-    def _kill(self, job: subprocess.Popen[str]) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGTERM)
-        time.sleep(0.5)
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
+    def _kill(self, job: Job) -> None:
+        """mpiexec, politely first, and whatever runs on the hosts."""
+        assert job.process is not None
+        for number, wait in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 0.0)):
+            if job.process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(job.process.pid, number)
+                time.sleep(wait)
+        self._sweep()
 
     def processes(self) -> list[int]:
         """Everything that runs on the hosts."""
@@ -285,9 +309,7 @@ class Cluster:
     def close(self) -> None:
         """End everything."""
         for job in self._jobs:
-            if job.poll() is None:
-                self._kill(job)
-                job.communicate()
+            self._kill(job)
         self._sweep()
         if self._wire is not None:
             self._wire.kill()

@@ -1,6 +1,6 @@
 """What the ranks of the tests' jobs do: job.py FUNCTION [JSON]. Every function gets the communicator of all ranks.
 
-Whatever a rank prints for its test is one line of JSON, written at once: mpiexec mixes the ranks' pieces.
+What a rank has to say to its test goes into the file that JOB_SAYS names: mpiexec may be cut off.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from pycollectives.schedule import COLLECTIVES, find, names
 
 
 def say(**what: Any) -> None:
-    os.write(1, (json.dumps(what) + "\n").encode())
+    with open(os.environ["JOB_SAYS"], "ab", buffering=0) as file:
+        file.write((json.dumps(what) + "\n").encode())
 
 
 def catch(call: Callable[[], Any]) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def fail(comm: Any, how: str, rank: int) -> None:
     comm.all_reduce(x)
     comm.barrier()
     if comm.rank == rank:
-        say(rank=comm.rank, pid=os.getpid())
+        time.sleep(0.3)  # the others are in the next call
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         elif how == "exits":
