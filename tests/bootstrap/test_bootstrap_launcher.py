@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_what_can_be_run(jobs: Any, done: Done, how: str) -> None:
 
 def test_a_rank_behind_a_wrapper(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "print(len(meet()))")
-    code, out, _ = done(jobs.launch(2, "sh", "-c", f"python {script}; exit $?"))
+    code, out, _ = done(jobs.launch(2, "sh", "-c", f"{sys.executable} {script}; exit $?"))
     assert (code, out) == (0, "2\n2\n")
 
 
