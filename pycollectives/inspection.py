@@ -45,7 +45,7 @@ class Inspection(Caller):
         Raises InvalidArgumentError where an argument is unknown or nbytes no number of bytes, UnsupportedError where
         the algorithm that was asked for cannot run, or none can.
         """
-        even = verb not in UNEVEN
+        even = self._spelt(verb) not in UNEVEN
         base = self._verb(verb if even else verb[:-1])
         named, reason = self._named(base, algorithm)
         return explain_call(

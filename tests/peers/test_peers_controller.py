@@ -81,6 +81,7 @@ def test_two_libraries_take_turns() -> None:
     assert results.cases[0].lines["array"] == "comm.all_reduce(x, out=out)"
 
 
+@pytest.mark.slow  # starts jobs several times
 def test_in_place_and_other_dtypes() -> None:
     results = measure(
         [OURS, MPICH],
@@ -94,6 +95,7 @@ def test_in_place_and_other_dtypes() -> None:
     assert all("array" in case.times["fresh"] for case in results.cases)
 
 
+@pytest.mark.slow  # starts jobs several times
 def test_what_does_not_fit_is_made_anew_for_each_visit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.peers.controller.available_memory", lambda: 1 << 10)
     [case] = measure([OURS, MPICH], sizes=(4096,)).cases
@@ -102,6 +104,7 @@ def test_what_does_not_fit_is_made_anew_for_each_visit(monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.slow  # starts jobs several times
 def test_disturbed_rounds_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([0.0, 5.0, 0.0, 0.0, 7.0, 0.0] + [0.0] * 9)
     monkeypatch.setattr("bench.peers.controller.Others.used", lambda self: next(used))
@@ -149,6 +152,7 @@ def test_a_program_that_is_not_there() -> None:
     assert results.cases[0].median("warm", "array")
 
 
+@pytest.mark.slow  # starts jobs several times
 def test_time_is_over() -> None:
     results = measure([OURS], sizes=tuple(range(8, 8000, 8)), modes=("warm",), rounds=1, stop_after=1.0)
     assert 0 <= len(results.cases) < 900
