@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_executed(jobs: Any, done: Done) -> None:
 def test_exit_code_of_the_first_that_fails(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "if r.rank == 1: sys.exit(3)\ntime.sleep(60)")
     start = time.monotonic()
-    code, _, err = done(jobs.launch(3, script), 5)
+    code, _, err = done(jobs.launch(3, script), 30)
     assert code == 3 and time.monotonic() - start < 5
     assert "rank 1 exited with code 3" in err
     jobs.wait_until_none_is_left(0)
@@ -138,7 +138,7 @@ def test_exit_code_of_the_first_that_fails(jobs: Any, done: Done) -> None:
 
 def test_exception_before_an_exchange_ends_the_job_with_its_traceback(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "if r.rank == 1: raise ValueError('the reason')\nmeet(timeout=60)")
-    code, _, err = done(jobs.launch(2, script), 5)
+    code, _, err = done(jobs.launch(2, script), 30)
     assert code == 1
     assert "Traceback" in err and "ValueError: the reason" in err and "rank 1 exited with code 1" in err
     jobs.wait_until_none_is_left(0)
@@ -146,7 +146,7 @@ def test_exception_before_an_exchange_ends_the_job_with_its_traceback(jobs: Any,
 
 def test_a_killed_rank(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "if r.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nmeet(timeout=60)")
-    code, _, err = done(jobs.launch(4, script), 5)
+    code, _, err = done(jobs.launch(4, script), 30)
     assert code == 128 + 9 and "rank 1 died of SIGKILL (signal 9)" in err
     jobs.wait_until_none_is_left(0)
 
@@ -162,7 +162,7 @@ index = [0, None, 1][r.rank]
 print(r.exchange("survivors", index, 2, b"%d" % r.rank, [], 10))
 """
     )
-    code, out, _ = done(jobs.launch(3, script, options='{"keep_going": true}'), 5)
+    code, out, _ = done(jobs.launch(3, script, options='{"keep_going": true}'), 30)
     lines = out.splitlines()
     assert code == 137 and len(lines) == 4
     assert sum(("rank 1" in line and "has ended" in line) or "died of SIGKILL" in line for line in lines) == 2
@@ -176,15 +176,15 @@ def test_ranks_that_ignore_sigterm_are_killed(jobs: Any, done: Done) -> None:
         + "if r.rank == 0: sys.exit(7)\nwhile True: time.sleep(1)"
     )
     start = time.monotonic()
-    code, _, err = done(jobs.launch(3, script), 10)
-    assert code == 7 and 2.9 < time.monotonic() - start < 6
+    code, _, err = done(jobs.launch(3, script), 30)
+    assert code == 7 and 2.9 < time.monotonic() - start < 25
     assert "rank 1, 2 did not end" in err
     jobs.wait_until_none_is_left(0)
 
 
 def test_timeout(jobs: Any, done: Done) -> None:
     script = jobs.script(MEET + "meet('never' + str(r.rank), 60)")
-    code, _, err = done(jobs.launch(2, script, options='{"timeout": 1.0}'), 5)
+    code, _, err = done(jobs.launch(2, script, options='{"timeout": 1.0}'), 30)
     assert code == 124 and "within 1 s" in err
     jobs.wait_until_none_is_left(0)
 
@@ -275,7 +275,7 @@ meet(timeout=60)
 """
     )
     start = time.monotonic()
-    code, _, _ = done(jobs.launch(2, script), 5)
+    code, _, _ = done(jobs.launch(2, script), 30)
     assert code == 5 and time.monotonic() - start < 5
     jobs.wait_until_none_is_left(0)
 
