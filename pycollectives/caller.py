@@ -174,7 +174,7 @@ class Caller(_core.Endpoint):
     @staticmethod
     def _spelt(verb: Any) -> str:
         if not isinstance(verb, str):
-            raise InvalidArgumentError(f"the verb is {verb!r}; it must be a name")
+            raise InvalidArgumentError(f"unknown collective {verb!r}; it must be a name")
         return verb
 
     @staticmethod
