@@ -5,6 +5,9 @@
 
 Ranks of one host need not be neighbours. Where all hosts have equally many ranks a composition has one view for all of
 them, else one for each.
+
+source   Träff and Rougier, MPI Collectives and Datatypes for Hierarchical All-to-all Communication, 2014 (the decomposition
+         into ranks of one host and ranks of one place)
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def test_large_arrays() -> None:
             assert np.array_equal(comm.all_reduce(x, MATRIX, algorithm=name, out=x), want)
         y = np.random.default_rng(comm.rank).integers(-2, 3, 1_000_003)
         want = functools.reduce(joined, comm.all_gather(y))
-        for name in [known.name for known in comm.algorithms("all_reduce")]:
+        for name in algorithms(comm, "all_reduce", y, JOINED):
             assert np.array_equal(comm.all_reduce(y, JOINED, algorithm=name), want)
 
     threads(3, check)

@@ -81,7 +81,7 @@ def test_algorithms_import_only_the_language(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in FILES if area(p) == "algorithms"], ids=module)
 def test_an_algorithm_file_is_short_and_explains_itself(path: Path) -> None:
     text = path.read_text()
-    assert text.count("\n") <= 90
+    assert text.count("\n") <= 110
     if path.name != "__init__.py":
         lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
         assert any(line.startswith("source ") for line in lines)
@@ -105,7 +105,7 @@ def test_verification_needs_no_extension() -> None:
         "import pycollectives.algorithms\n"
         "from pycollectives.schedule import ALGORITHMS\n"
         "from pycollectives.schedule.verifier import verified\n"
-        "assert all(verified(a, 4).rank_identical for a in ALGORITHMS.values())\n"
+        "assert all(verified(a.on((0, 0, 1, 1)), 4).rank_identical for a in ALGORITHMS.values())\n"
         "assert not {'mpi4py', 'torch', 'cupy', 'jax'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
