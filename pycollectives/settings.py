@@ -28,7 +28,7 @@ class Settings:
     tuning: Tuning
     ring_bytes: int = 2 * MIB
     stream_output_bytes: int = 8 * MIB
-    stores: str = STORES[0]
+    stores: str = "plain"
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
     hosts: tuple[int, ...] = ()
@@ -79,7 +79,7 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     )  # twice a core's own cache: see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())))
-    stores = os.environ.get("PYCOLLECTIVES_STORES", STORES[0])
+    stores = os.environ.get("PYCOLLECTIVES_STORES", "plain")
     if stores not in STORES:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
