@@ -80,10 +80,12 @@ def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Rac
         seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind, query.hosts)
         found.append(Candidate(name, seconds, None if row is None else row.seconds.get(name)))
 
-    def order(c: Candidate) -> tuple[bool, bool, bool, float, str]:
+    def order(c: Candidate) -> tuple[bool, bool, bool, float, bool, str]:
         winner = row is not None and c.name == row.winner
         time = c.measured if c.measured is not None else c.predicted
-        return bool(c.obstacle), not winner, c.measured is None, time or 0.0, c.name
+        # Where several come to the same, as on two ranks, one without a shape is the plainer name.
+        shaped = find(query.collective, c.name).parameter is not None
+        return bool(c.obstacle), not winner, c.measured is None, float(f"{time or 0.0:.3g}"), shaped, c.name
 
     return Race(tuple(sorted(found, key=order)), row)
 

@@ -39,7 +39,8 @@ namespace {
 constexpr uint64_t kLongestQueue = 60'000'000;  // ns
 constexpr int kAtOnce = 64;                     // frames from one port before the others' turn
 constexpr size_t kLongestFrame = 80'000;
-constexpr size_t kPreface = 10;  // bytes of virtio_net_hdr, whose header is not C++: what a card has still to do
+constexpr size_t kPreface =
+    10;  // bytes of virtio_net_hdr, whose header is not C++: what a card has still to do
 
 uint64_t now_ns() {
   timespec t{};
