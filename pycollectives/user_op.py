@@ -100,6 +100,7 @@ class UserOp:
         self.name = f"op({function.__name__.encode()[: NAME_BYTES - 4].decode(errors='ignore')})"
         self.count = int(np.prod(shape, dtype=np.int64))
         self._codes: dict[np.dtype[Any], Code] = {}
+        self._loops: dict[np.dtype[Any], Any] = {}  # by the dtype that is computed with
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -145,7 +146,9 @@ class UserOp:
             )
         wide = known and bool(_core.is_wide(_core.DTYPES.index(name)))
         computed = np.dtype(np.float32) if wide else dtype
-        owner = _loop(self, computed)
+        owner = self._loops.get(computed)
+        if owner is None:
+            owner = self._loops[computed] = _loop(self, computed)
         elements = self.count * (1 if known else dtype.itemsize)
         return Code(owner.address, computed.alignment, elements, self.count, self.name, owner)
 
