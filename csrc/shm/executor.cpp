@@ -253,11 +253,11 @@ bool Executor::advance(Lane& lane) {
       group_.raise_mismatch(call_->sequence);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
-  if (!settled_ && in.connection >= 0 && !settled(lane, in)) [[unlikely]]
+  if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]
     return false;
   if ((in.flags & Instruction::first_output) && !agreed()) return false;
   chaos();
-  compute(lane, in);
+  prepared_->brief ? compute_brief(lane, in) : compute(lane, in);
   if (call_->trace) [[unlikely]]
     record_trace(lane, in);
   finish(lane);

@@ -22,6 +22,16 @@ Carrier way_of(const Instruction& in, size_t bytes, bool in_place, bool symmetri
   return symmetric && (in.flags & pointable) && bytes >= kPointFrom ? Carrier::region : Carrier::slot;
 }
 
+#ifdef PC_CHECKED
+void check_bytes(int peer, const Header& header, size_t expected) {
+  if (header.bytes == static_cast<uint32_t>(expected)) return;
+  throw Error(ErrorKind::transport,
+              "a message of " + std::to_string(header.bytes) + " bytes came, " + std::to_string(expected) +
+                  " were expected",
+              peer);
+}
+#endif
+
 }  // namespace
 
 Traffic Executor::traffic(const Prepared& prepared, bool in_place, bool symmetric) {
@@ -96,11 +106,58 @@ size_t Executor::message_bytes(const Instruction& in, uint32_t part) const {
   return bytes;
 }
 
-void Executor::compute(Lane& lane, const Instruction& in) {
+void Executor::compute(const Lane& lane, const Instruction& in) {
   const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
   Message message{};
   if (in.connection >= 0) message = way_out(lane, in, part);
   if (message.target || in.store >= 0) combine(lane, in, part, message);
+  if (in.connection >= 0) publish(lane, in, message);
+}
+
+// The same where Prepared::brief leaves nothing to choose: small calls spend most of their own time here.
+void Executor::compute_brief(const Lane& lane, const Instruction& in) {
+  const Plan& plan = *prepared_->plan;
+  const Operand* operands = plan.operands.data() + in.operand;
+  const Ref& shape = plan.refs[in.shape];
+  const uint64_t length = prepared_->chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
+  for (uint32_t k = 0; k < in.noperands; ++k) {
+    const int32_t peer = operands[k].peer;
+    if (peer < 0) {
+      sources_[k] = {address(plan.refs[operands[k].refs], 0), false};
+      continue;
+    }
+    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
+    const Header& header = group_.header(peer, rank_, lane.id, number);
+    sources_[k] = {header.payload, false};
+#ifdef PC_CHECKED
+    check_bytes(peer, header, length * prepared_->element);
+#endif
+  }
+  const bool copies = in.noperands == 1 &&
+                      !(in.flags & Instruction::final_value && prepared_->epilogue.kind != Epilogue::none);
+  Message message{};
+  Sink sinks[2];
+  int nsinks = 0;
+  if (in.store >= 0) {
+    std::byte* target = address(plan.refs[static_cast<uint32_t>(in.store)], 0);
+    if (!copies || target != sources_[0].data) sinks[nsinks++] = {target, false};
+  }
+  if (in.connection >= 0) {
+    const Connection& connection = lane.connections[in.connection];
+    const int32_t peer = plan.peers[connection.first];
+    message.bytes = length * prepared_->element;
+    message.target =
+        connection.npeers > 1
+            ? inlined_
+            : group_.header(rank_, peer, lane.id, sent_[static_cast<size_t>(peer)][lane.id] + 1).payload;
+    sinks[nsinks++] = {message.target, false};
+  }
+  if (length && copies)
+    for (int i = 0; i < nsinks; ++i)
+      std::memcpy(sinks[i].data, sources_[0].data, length * prepared_->element);
+  else if (length && nsinks)
+    prepared_->kernel(sources_.data(), static_cast<int>(in.noperands), sinks, nsinks, length,
+                      in.flags & Instruction::final_value ? prepared_->epilogue : Epilogue{});
   if (in.connection >= 0) publish(lane, in, message);
 }
 
@@ -158,11 +215,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     const size_t element = operands[k].wide ? prepared_->wide_element : prepared_->element;
     for (uint32_t j = 0; j < in.nrefs; ++j)
       expected += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
-    if (header.bytes != static_cast<uint32_t>(expected))
-      throw Error(ErrorKind::transport,
-                  "a message of " + std::to_string(header.bytes) + " bytes came, " +
-                      std::to_string(expected) + " were expected",
-                  peer);
+    check_bytes(peer, header, expected);
 #endif
   }
   for (uint32_t j = 0; j < in.nrefs; ++j) {
@@ -272,7 +325,7 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     header.location = message.location;
     header.bytes = static_cast<uint32_t>(message.bytes);
     header.carrier = static_cast<uint32_t>(message.carrier) | message.region << 2;
-    if (message.carrier == Carrier::inlined) std::memcpy(header.payload, inlined_, kInline);
+    if (message.target == inlined_) std::memcpy(header.payload, inlined_, kInline);
     chaos();
     header.flag.store(number, kPublish);
     chaos();

@@ -29,6 +29,18 @@ void check_widths(const Plan& plan, bool wide) {
   }
 }
 
+bool one_chunk_each(const Plan& plan) {
+  return std::all_of(plan.instructions.begin(), plan.instructions.end(),
+                     [](const Instruction& in) { return in.nrefs == 1; });
+}
+
+uint64_t longest(const Chunking& chunking) {  // elements of one chunk, in any place
+  uint64_t most = 0;
+  for (const auto& pieces : chunking.table)
+    for (const Piece& piece : pieces) most = std::max(most, piece.length);
+  return most;
+}
+
 }  // namespace
 
 std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKind& kind) {
@@ -65,6 +77,8 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->op = kind.user ? kUserOp : kind.record_op;
   made->root = kind.root;
   made->deterministic = kind.deterministic;
+  made->brief = !kind.wide && !kind.user && !made->is_bool() && made->chunking.parts == 1 &&
+                one_chunk_each(*made->plan) && longest(made->chunking) * made->element <= kInline;
   return made;
 }
 
