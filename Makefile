@@ -12,6 +12,8 @@ CPP_FILES := find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -
 # Ends a run that hangs outside any test; ABRT prints the stack of every thread.
 PYTEST = timeout --foreground --signal=ABRT --kill-after=10 $(1) $(PY) -m pytest
 CORE := -m "not slow and not cluster and not torch and not cuda"
+# No ranks, no times: several of these may run at once.
+PURE := tests/schedule
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -28,7 +30,8 @@ bench-peers: build ## measure pycollectives beside MPICH, Open MPI, Intel MPI, g
 QUICK_PEERS := -n 2 -c all_reduce --sizes 8,4K,32K,256K,2M,16M --rounds 5
 
 test: build $(VENV)/installed-test ## run the core tests
-	$(call PYTEST,1200) $(CORE)
+	$(call PYTEST,400) -n 2 $(CORE) $(PURE)
+	$(call PYTEST,900) $(CORE) $(PURE:%=--ignore=%)
 
 test-all: build $(VENV)/installed-test ## run every test; what this machine cannot run is skipped
 	$(call PYTEST,5400)

@@ -97,7 +97,8 @@ def test_without_a_table_the_prediction_decides(query: Query, alpha: float, beta
             )
             for name in can
         }
-        assert times[choose(query, Tuning(machine)).name] == min(times.values())
+        # What comes to the same in three digits is a tie.
+        assert times[choose(query, Tuning(machine)).name] <= min(times.values()) * 1.01
 
 
 @given(queries(), st.data())
