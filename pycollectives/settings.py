@@ -12,6 +12,7 @@ from .errors import InvalidArgumentError
 
 MIB = 1 << 20
 NETWORK_NAP_US = 50
+MOST_TURNS = 1 << 30  # counted in 32 bits
 STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 
 
@@ -60,35 +61,33 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def number(variable: str, default: int) -> int:
-    """An integer setting of the environment."""
+def number(variable: str, default: int, least: int, most: int = 1 << 62) -> int:
+    """An integer setting of the environment. Raises InvalidArgumentError if it is none, or not from `least` to `most`."""
     text = os.environ.get(variable)
     if text is None:
         return default
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
         raise InvalidArgumentError(f"{variable}={text!r} is not a whole number") from None
+    if not least <= value <= most:
+        raise InvalidArgumentError(f"{variable}={text!r} must be from {least} to {most}")
+    return value
 
 
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
-    ring = number(
-        "PYCOLLECTIVES_RING_BYTES", 2 * second
-    )  # twice a core's own cache: see csrc/shm/prepared.cpp
+    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * second, 0)  # twice a core's own: see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
-    stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())))
+    stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())), 0)
     stores = os.environ.get("PYCOLLECTIVES_STORES", "plain")
     if stores not in STORES:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
-    pool = number("PYCOLLECTIVES_POOL_BYTES", MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size)))
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024)
-    if pool < 64 * 1024 or segment < 4096:
-        raise InvalidArgumentError(
-            "PYCOLLECTIVES_POOL_BYTES must be at least 65536, PYCOLLECTIVES_SEGMENT_BYTES at least 4096"
-        )
-    fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024)
+    pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
+    pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024, 4096)
+    fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024, 0)
     return Settings(
         pool,
         segment,
@@ -123,5 +122,5 @@ def patience(size: int, *, spans_hosts: bool = False) -> tuple[int, int, int]:
     each of them looks at the network, which nobody but the waiting rank does: it naps shortly, too.
     """
     few, many, nap = (30, 64, NETWORK_NAP_US) if spans_hosts else (30, 1000, 50_000)
-    spins = number("PYCOLLECTIVES_SPINS", many if size <= cores() else few)
-    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200), nap
+    spins = number("PYCOLLECTIVES_SPINS", many if size <= cores() else few, 0, MOST_TURNS)
+    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200, 0, MOST_TURNS), nap

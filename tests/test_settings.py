@@ -1,0 +1,54 @@
+"""The environment variables: each is in docs/settings.md, and each value is checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pycollectives import settings
+from pycollectives.errors import InvalidArgumentError
+
+ROOT = Path(__file__).parents[1]
+VARIABLE = re.compile(r"PYCOLLECTIVES_[A-Z_]+[A-Z]")
+
+
+def named(*paths: Path) -> set[str]:
+    return {found for path in paths for found in VARIABLE.findall(path.read_text())}
+
+
+def test_the_list_is_complete_and_true() -> None:
+    code = named(*(ROOT / "pycollectives").rglob("*.py"), ROOT / "setup.py", ROOT / "cuda_build.py")
+    assert named(ROOT / "docs" / "settings.md") == code
+
+
+@pytest.mark.parametrize(
+    ("variable", "wrong", "right"),
+    [
+        ("PYCOLLECTIVES_POOL_BYTES", "65535", "65536"),
+        ("PYCOLLECTIVES_SEGMENT_BYTES", "4095", "4096"),
+        ("PYCOLLECTIVES_RING_BYTES", "-1", "0"),
+        ("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", "-1", "0"),
+        ("PYCOLLECTIVES_FUSION_BYTES", "9223372036854775808", "0"),
+        ("PYCOLLECTIVES_FUSION_BYTES", "64K", "65536"),
+        ("PYCOLLECTIVES_STORES", "fast", "stream"),
+    ],
+)
+def test_values(variable: str, wrong: str, right: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, wrong)
+    with pytest.raises(InvalidArgumentError, match=f"{variable}='{wrong}'"):
+        settings.decide(2, nested=False)
+    monkeypatch.setenv(variable, right)
+    field = variable.removeprefix("PYCOLLECTIVES_").lower()
+    assert str(getattr(settings.decide(2, nested=False), field)) == right
+
+
+@pytest.mark.parametrize("variable", ["PYCOLLECTIVES_SPINS", "PYCOLLECTIVES_YIELDS"])
+def test_turns_of_a_waiting_rank(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("-1", "many", str(settings.MOST_TURNS + 1)):
+        monkeypatch.setenv(variable, wrong)
+        with pytest.raises(InvalidArgumentError, match=variable):
+            settings.patience(2)
+    monkeypatch.setenv(variable, "7")
+    assert 7 in settings.patience(2)[:2]
