@@ -141,7 +141,7 @@ class Calls:
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:
         """The prepared call of `kind` by algorithm `one`. fuse=False: for tracing, see `lower`."""
         made, operator = self.recipe(one, kind, fuse=fuse), kind.operator
-        return _core.Prepared(
+        prepared = _core.Prepared(
             plan=made.plan,
             dtype=made.dtype,
             op=made.op,
@@ -167,6 +167,8 @@ class Calls:
             deterministic=kind.deterministic,
             user=made.user,
         )
+        prepared.algorithm_name = one.name
+        return prepared
 
     def recipe(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Recipe:
         """The plan of `kind` by algorithm `one`, and what a native executor needs besides. fuse=False: see `lower`."""

@@ -6,27 +6,40 @@ import contextlib
 import json
 import operator
 import os
+import sys
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import _core, settings
+from . import _core, settings, shrinking
 from .arrays import Array
-from .bootstrap.rendezvous import Rendezvous
+from .bootstrap.rendezvous import ExchangeError, Rendezvous, close_all
 from .bootstrap.spanning import network_of
 from .calls import Calls
 from .device import Device, Options
-from .errors import AbortedError, BootstrapError, InvalidArgumentError
+from .errors import (
+    AbortedError,
+    BootstrapError,
+    CollectiveTimeoutError,
+    InvalidArgumentError,
+    PeerError,
+    TransportError,
+    UnsupportedError,
+)
+from .family import Family
 from .group import Grouping, outside
 from .inspection import Inspection
 from .plans import Plans
-from .regions import Regions, alone, shared_shape
+from .regions import alone, shared_shape
 from .schedule.placement import compact
 from .schedule.registry import on_change
+from .settings import Settings
 from .uneven import Uneven
 from .verbs import Verbs
+from .waiting import warn
 from .work import forget_finished
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -49,52 +62,125 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     """
 
     timeout: float
+    name: str
+    settings: Settings
 
     def __new__(cls, *_: Any, **__: Any) -> Communicator:
         made: Communicator = super().__new__(cls)
         return made
 
-    def __init__(
-        self,
-        rendezvous: Rendezvous,
-        name: str = "world",
-        ranks: Sequence[int] | None = None,
-        regions: Regions | None = None,
+    def __init__(self, rendezvous: Rendezvous, device: Options | None = None) -> None:
+        ranks = range(rendezvous.size)
+        self._make(Family(rendezvous), "world", ranks, timeout=600.0, holds=True, device=device)
+
+    @classmethod
+    def _of_family(
+        cls,
+        family: Family,
+        name: str,
+        ranks: Sequence[int],
+        *,
+        timeout: float,
+        holds: bool,
         device: Options | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> Communicator:
+        """A communicator of some ranks of a job that have met before. `look` raises if it cannot be made any more."""
+        made = cls.__new__(cls)
+        made._make(family, name, ranks, timeout=timeout, holds=holds, device=device, look=look)
+        return made
+
+    def _make(
+        self,
+        family: Family,
+        name: str,
+        ranks: Sequence[int],
+        *,
+        timeout: float,
+        holds: bool,
+        device: Options | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
-        self.timeout = 600.0
+        self.timeout = timeout
+        self._look = look
         self._core: Any = None
-        self._rendezvous = rendezvous
+        self._family, self._holds = family, holds
+        self._rendezvous, self._regions = family.rendezvous, family.regions
         self.name = name
-        self.world_ranks = tuple(range(rendezvous.size) if ranks is None else ranks)
+        self.world_ranks = tuple(ranks)
         self.size = len(self.world_ranks)
-        self.rank = self.world_ranks.index(rendezvous.rank)
-        self._owns_rendezvous = ranks is None
+        self.rank = self.world_ranks.index(self._rendezvous.rank)
         self._pid = os.getpid()
         self._splits = self._arrays = 0
-        self._network = network_of(rendezvous, self.world_ranks)
+        self._network = network_of(self._rendezvous, self.world_ranks)
+        _core.warn_after(settings.warn_seconds())
         self.settings = self._agree()
-        neighbours = len(self._neighbours)
-        patience = settings.patience(neighbours, spans_hosts=self._network is not None)
-        stores = settings.STORES.index(self.settings.stores)
-        self._core = _core.Communicator(
-            self.rank,
-            self.size,
-            self.settings.pool_bytes,
-            *patience,
-            crowded=neighbours > settings.cores(),
-            stores=stores,
-        )
-        self._regions = Regions() if regions is None else regions
-        shared: set[int] = set()
-        if self.size > 1:
-            shared = self._attach()
+        patience = settings.patience(len(self._neighbours), spans_hosts=self._network is not None)
+        shared = self._share_memory(*patience)
         self._messages = _core.Messages(self._core, *patience)
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
         self._device = None if device is None else Device(self, device)
+        if holds:
+            family.hold()
         _alive.add(self)
+
+    def _share_memory(self, *patience: int) -> set[int]:
+        """Make this rank's segment and map the others'. Returns the symmetric arrays that all members know."""
+        core, problem = None, ""
+        try:
+            core = _core.Communicator(
+                self.rank,
+                self.size,
+                self.settings.pool_bytes,
+                *patience,
+                crowded=len(self._neighbours) > settings.cores(),
+                stores=settings.STORES.index(self.settings.stores),
+            )
+        except TransportError as error:  # no memory: the others must not wait for it
+            if self.size == 1:
+                raise
+            problem = str(error)
+        if self.size == 1:
+            self._core = core
+            return set()
+        network, processes = self._network, self._family.processes
+        groups = network.groups if network else 0
+        first = self.name == "world"  # the ranks have not met before
+        fds = [] if core is None else [core.fd, *(processes.own() if first else [])]
+        offer = [self._pid, processes.namespace(), self._regions.known(self), problem, groups]
+        try:
+            parts = self._exchange("memory", json.dumps(offer).encode(), fds, keep=True)
+        finally:
+            close_all(fds[1:])
+        self._release = weakref.finalize(self, self._rendezvous.release, f"keep/{self.name}/memory")
+        self._release.atexit = False  # the end of the process says the same
+        offers = [json.loads(payload) for payload, _ in parts]
+        try:
+            for peer, (*_, trouble, _) in enumerate(offers):
+                if trouble:
+                    raise TransportError(f"rank {peer}: {trouble}", rank=self.rank, peer=peer)
+            assert core is not None
+            for peer, (_, received) in enumerate(parts):
+                rank = self.world_ranks[peer]
+                if peer != self.rank and received:
+                    core.attach(peer, received[0])
+                    if first:
+                        processes.add(rank, offers[peer][0], offers[peer][1], received[1:])
+                        del received[1:]
+                    core.watch(peer, *processes.watched(rank), processes)
+                elif peer != self.rank and network is not None:
+                    _core.attach_remote(core, peer, network.lifelines.descriptor(rank))
+        finally:
+            for _, received in parts:
+                close_all(received)
+        core.close_fd()
+        if network is not None:
+            number = max(offer[-1] for offer in offers)
+            network.connect(core, self.world_ranks, number, self.settings.longest_message)
+        self._core, self._look = core, core.check
+        return set.intersection(*(set(numbers) for _, _, numbers, *_ in offers))
 
     # -- the group ---------------------------------------------------------------------------------------------
 
@@ -115,41 +201,49 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
             return list(self.world_ranks)
         return self._network.neighbours(self.world_ranks, self._rendezvous.rank)
 
-    def _attach(self) -> set[int]:
-        """Map the segments of the others; returns the symmetric arrays that all of them know."""
-        network, mine = self._network, os.getpid()
-        offer = json.dumps([mine, self._regions.known(self), network.groups if network else 0]).encode()
-        parts = self._exchange("memory", offer, [self._core.fd])
-        offers = [json.loads(payload) for payload, _ in parts]
-        for peer, (_, fds) in enumerate(parts):
-            if peer != self.rank and fds:
-                self._core.attach(peer, fds[0], offers[peer][0])
-            elif peer != self.rank and network is not None:
-                _core.attach_remote(self._core, peer, network.lifelines.descriptor(self.world_ranks[peer]))
-            for fd in fds:
-                os.close(fd)
-        self._core.close_fd()
-        if network is not None:
-            network.connect(
-                self._core,
+    def _exchange(
+        self, what: str, payload: bytes, fds: Sequence[int] = (), *, keep: bool = False
+    ) -> list[tuple[bytes, list[int]]]:
+        key = f"{self.name}/{what}"
+        patience = settings.warn_seconds() or float("inf")
+        due = time.monotonic() + patience
+
+        def look() -> None:
+            nonlocal due, patience
+            if self._look is not None:
+                self._look()
+            if time.monotonic() > due:
+                warn(
+                    f"rank {self.rank} waits for other ranks of {self.name!r} for {patience:g} s, to exchange {what}"
+                )
+                due, patience = due + patience, 2 * patience
+
+        try:
+            return self._rendezvous.exchange(
+                f"keep/{key}" if keep else key,
+                self.rank,
+                self.size,
+                payload,
+                fds,
+                self.timeout,
                 self.world_ranks,
-                max(number for *_, number in offers),
-                self.settings.longest_message,
+                look,
             )
-        return set.intersection(*(set(numbers) for _, numbers, _ in offers))
+        except ExchangeError as error:
+            if self.name == "world" and self._core is None:
+                raise  # the ranks have not met before
+            peer = self.world_ranks.index(error.peer) if error.peer in self.world_ranks else None
+            peer = error.missing[0] if error.missing else peer  # its index is its rank here
+            kind = {"gone": PeerError, "late": CollectiveTimeoutError}.get(error.cause, BootstrapError)
+            raise kind(str(error), rank=self.rank, peer=peer, collective=what) from None
 
-    def _exchange(self, what: str, payload: bytes, fds: Sequence[int] = ()) -> list[tuple[bytes, list[int]]]:
-        return self._rendezvous.exchange(
-            f"{self.name}/{what}", self.rank, self.size, payload, fds, self.timeout
-        )
-
-    def _agree(self) -> settings.Settings:
+    def _agree(self) -> Settings:
         """Rank 0's settings."""
         hosts = self.hosts if self._network is not None else ()
-        mine = settings.decide(self.size, nested=not self._owns_rendezvous, hosts=hosts)
+        mine = settings.decide(self.size, nested=self.name != "world", hosts=hosts)
         if self.size == 1:
             return mine
-        return settings.Settings.decode(self._exchange("settings", mine.encode())[0][0])
+        return Settings.decode(self._exchange("settings", mine.encode())[0][0])
 
     def _native(self) -> Any:
         if self._core is None:
@@ -186,13 +280,38 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         members = [r for r in range(self.size) if everyone[r, 0] and everyone[r, 1] == color]
         members.sort(key=lambda r: (everyone[r, 2], r))
         ranks = [self.world_ranks[r] for r in members]
-        return Communicator(
-            self._rendezvous,
-            f"{self.name}/{self._splits}.{int(color)}",
+        name = f"{self.name}/{self._splits}.{int(color)}"
+        return self._of_family(
+            self._family,
+            name,
             ranks,
-            self._regions,
-            None if self._device is None else self._device.options,
+            timeout=self.timeout,
+            holds=False,
+            device=self._device_options(),
+            look=self._look,
         )
+
+    def _device_options(self) -> Options | None:
+        """Of the device, for the communicators made from this one."""
+        return None if self._device is None else self._device.options
+
+    def shrink(self, *, timeout: float | None = None) -> Communicator:
+        """Collective over the ranks that are left: a new communicator of them, in the old order.
+
+        For use after PeerError, CollectiveTimeoutError, MismatchError or AbortedError; where nobody has failed it makes a
+        copy. Ranks that have died or have closed this communicator are left out, as are those that do not come within
+        `timeout` seconds (default: the communicator's `timeout`), for example since they are stopped; such a rank gets
+        PeerError when it comes. A rank that is lost meanwhile is left out too, after as much time again at most.
+
+        Arrays of `empty` stay usable, and shared among the ranks that are left. This communicator and what was split off it
+        are not changed: those without a lost rank go on, the others raise; close them.
+
+        Raises UnsupportedError where the ranks are on several hosts.
+        """
+        outside(self, "shrink")
+        if self._network is not None:
+            raise UnsupportedError("shrink() is offered on one host only; this communicator spans several")
+        return shrinking.shrink(self, self._limit(timeout))
 
     def close(self) -> None:
         """Leave. Never waits for peers; those that still need this rank get PeerError. Idempotent."""
@@ -206,8 +325,10 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         core.close()
         forget_finished()
         self._regions.leave(self)
-        if self._owns_rendezvous:
-            self._rendezvous.close()
+        if self.size > 1:
+            self._release()
+        if self._holds:
+            self._family.let_go()
 
     def abort(self) -> None:
         """From any thread: every rank's pending and later calls on this communicator raise AbortedError."""
@@ -244,15 +365,35 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         return self._regions.empty(self, f"array/{self._arrays}", dims, kind)
 
 
+def _living() -> list[Communicator]:
+    """Other threads may make new ones meanwhile."""
+    while True:
+        try:
+            return list(_alive)
+        except RuntimeError:
+            continue
+
+
 def _close_all() -> None:
-    for comm in list(_alive):
+    """At the end of the process. The others learn of an exception that ends it."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    for comm in _living():
         with contextlib.suppress(Exception):
+            if error is not None and comm._core is not None:
+                comm._core.say(f"{type(error).__name__}: {error}")
             comm.close()
+
+
+def _abort_all(comm: Communicator) -> None:
+    """This communicator, and all that this rank has in common with it: a rank that fails leaves none of them."""
+    for each in _living():
+        if each._family is comm._family:
+            each.abort()
 
 
 def _decide_anew() -> None:
     """An algorithm has been registered, maybe in place of another of the same name."""
-    for comm in list(_alive):
+    for comm in _living():
         if comm._core is not None:
             comm._calls.forget()
             comm._shut()
@@ -264,7 +405,7 @@ on_change.append(_decide_anew)
 
 def _forget_all() -> None:
     """In a forked child: the shared memory is not mapped here, and the progress thread does not exist."""
-    for comm in list(_alive):
+    for comm in _living():
         if comm._core is not None:
             comm._messages.forget()
             comm._core.forget()

@@ -75,6 +75,18 @@ def number(variable: str, default: int, least: int, most: int = 1 << 62) -> int:
     return value
 
 
+def warn_seconds() -> float:
+    """After how many seconds a wait is logged as a warning that says who is awaited; 0: never."""
+    text = os.environ.get("PYCOLLECTIVES_WARN_SECONDS", "10")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise InvalidArgumentError(f"PYCOLLECTIVES_WARN_SECONDS={text!r} is not a number of seconds")
+    return seconds
+
+
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from .bootstrap import discover
 from .bootstrap import threads as _threads
-from .communicator import Communicator, _close_all
+from .communicator import Communicator, _abort_all, _close_all
 
 Result = TypeVar("Result")
 
@@ -31,4 +31,4 @@ def run_threads(n: int, fn: Callable[..., Result], *args: Any) -> list[Result]:
 
     For tests and notebooks. An exception in one rank aborts the others and is raised here.
     """
-    return _threads.run_threads(n, fn, *args, make=Communicator)
+    return _threads.run_threads(n, fn, *args, make=Communicator, abort=_abort_all)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 # What `pycollectives tune` has learnt of this machine must not change what tests see.
 _CACHE = tempfile.TemporaryDirectory(prefix="pycollectives-tests-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+if TYPE_CHECKING:
+    from ranks import Pools, Processes
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 OPTIONAL = "optional:"
@@ -58,3 +60,29 @@ def pytest_make_collect_report() -> Generator[None, Any, pytest.CollectReport]:
     report: pytest.CollectReport = yield
     _fail_if_needed(report)
     return report
+
+
+@pytest.fixture(scope="session")
+def pools() -> Iterator[Pools]:
+    """`pools(n)`: n ranks as processes, shared by all tests."""
+    from ranks import Pools
+
+    made = Pools()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fresh() -> Iterator[type[Processes]]:
+    """`fresh(n)`: n ranks as processes for one test, which may harm them."""
+    from ranks import Processes
+
+    made: list[Processes] = []
+
+    def make(n: int, env: dict[str, str] | None = None) -> Processes:
+        made.append(Processes(n, env))
+        return made[-1]
+
+    yield make  # type: ignore[misc]
+    for ranks in made:
+        ranks.close()

@@ -187,6 +187,13 @@ def serve(door: str) -> None:
     """The life of a rank: functions in, results out."""
     faulthandler.enable()
     me = os.getpid()
+    if os.environ.get("TEST_RENDEZVOUS") == "torchrun":  # without the help of the launcher
+        os.environ |= {
+            "RANK": os.environ.pop("PYCOLLECTIVES_RANK"),
+            "WORLD_SIZE": os.environ["PYCOLLECTIVES_SIZE"],
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(os.getppid()),
+        }
     comm = pc.init()
     with socket.socket(socket.AF_UNIX) as way:
         way.connect(door)

@@ -6,7 +6,12 @@
 namespace pc {
 
 class Error;
+struct Control;
+struct Recorder;
 void raise_error(const Error& error);  // sets the Python exception
+
+pybind11::dict recorded_state(const Control& control, const Recorder& recorder);
+pybind11::list recorded_calls(const Recorder& recorder);  // oldest first, a dict each
 
 void bind_reduce(pybind11::module_& module);
 void bind_errors(pybind11::module_& module);
@@ -18,5 +23,6 @@ void bind_endpoint(pybind11::module_& module);
 void bind_fast_method(pybind11::module_& module);
 void bind_bound_call(pybind11::module_& module);
 void bind_mpi(pybind11::module_& module);  // after bind_communicator
+void bind_recorder(pybind11::module_& module);
 
 }  // namespace pc

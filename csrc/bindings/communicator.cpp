@@ -4,6 +4,11 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
 #include "bindings/bindings.hpp"
 #include "bindings/handle.hpp"
 #include "core/verbs.hpp"
@@ -20,14 +25,25 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+// Through `logging`, which may raise. False then: the exception stays set in this thread.
+bool warn(const std::string& text) {
+  const py::gil_scoped_acquire gil;
+  try {
+    py::module_::import("pycollectives.waiting").attr("warn")(text);
+    return true;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return false;
+  }
+}
+
 const std::byte* constant(uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
 std::byte* writable(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
          double timeout) {
-  const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
-                  true,           site.code,    site.instruction, nullptr};
+  const uint64_t site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, nullptr};
   const py::gil_scoped_release release;
   self.run(call);
 }
@@ -35,9 +51,8 @@ void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, 
 // The same call `times` in a row, to measure the executor without the interpreter.
 void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
               double timeout, uint32_t times) {
-  const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
-                  true,           site.code,    site.instruction, nullptr};
+  const uint64_t site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, nullptr};
   const py::gil_scoped_release release;
   for (uint32_t i = 0; i < times; ++i) self.run(call);
 }
@@ -45,9 +60,9 @@ void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t
 py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
                double timeout) {
   std::vector<TraceEvent> events;
-  const Site site = self.sites.here();
-  const Call call{prepared.get(), constant(in), writable(out),    0,      nanoseconds(timeout),
-                  true,           site.code,    site.instruction, &events};
+  const Probe probe{&events, nullptr};
+  const uint64_t site = self.sites.here();
+  const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, &probe};
   {
     const py::gil_scoped_release release;
     self.run(call);
@@ -62,14 +77,13 @@ py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_
 
 std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in,
                             uintptr_t out, double timeout) {
-  const Site site = self.sites.here();
+  const uint64_t site = self.sites.here();
   auto job = std::make_shared<Job>();
   job->prepared = prepared;
   job->in = constant(in);
   job->out = writable(out);
   job->timeout_ns = nanoseconds(timeout);
-  job->code = site.code;
-  job->instruction = site.instruction;
+  job->site = site;
   self.submit(job);
   return job;
 }
@@ -77,7 +91,7 @@ std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepa
 // `function()` makes calls on this communicator when its turn has come, in whatever thread. What it raises is
 // its own affair, but for KeyboardInterrupt, which ends the wait that executes it.
 std::shared_ptr<Job> submit_task(Handle& self, const py::function& function, double timeout) {
-  const Site site = self.sites.here();
+  const uint64_t site = self.sites.here();
   const std::shared_ptr<PyObject> held(Py_NewRef(function.ptr()), [](PyObject* object) {
     const py::gil_scoped_acquire gil;
     Py_DECREF(object);
@@ -90,8 +104,7 @@ std::shared_ptr<Job> submit_task(Handle& self, const py::function& function, dou
     throw Error(ErrorKind::interrupted, "interrupted");
   };
   job->timeout_ns = nanoseconds(timeout);
-  job->code = site.code;
-  job->instruction = site.instruction;
+  job->site = site;
   self.submit(job);
   return job;
 }
@@ -101,47 +114,29 @@ void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
   self.wait(job, nanoseconds(timeout), true);
 }
 
-const char* state_name(CallState state) {
-  switch (state) {
-    case CallState::none:
-      return "none";
-    case CallState::running:
-      return "running";
-    case CallState::done:
-      return "done";
-    case CallState::failed:
-      return "failed";
-  }
-  return "?";
-}
-
 // The flight recorder of one rank, oldest call first.
 py::list records(Handle& self, int rank) {
   if (rank < 0 || rank >= self.group().size())
     throw Error(ErrorKind::invalid_argument, "no such rank: " + std::to_string(rank));
-  std::vector<const Record*> found;
-  for (uint64_t i = 0; i < kRecords; ++i) {
-    const Record& record = self.group().record(rank, i);
-    if (record.sequence.load(std::memory_order_acquire)) found.push_back(&record);
-  }
-  std::sort(found.begin(), found.end(),
-            [](const Record* a, const Record* b) { return a->sequence.load() < b->sequence.load(); });
-  py::list result;
-  for (const Record* record : found) {
-    py::dict entry;
-    entry["sequence"] = record->sequence.load();
-    entry["collective"] = verb_name(record->verb);
-    entry["call"] = describe_call(*record);
-    entry["count"] = record->count;
-    entry["root"] = record->root;
-    entry["algorithm"] = record->algorithm;
-    entry["state"] = state_name(record->state.load());
-    entry["started_ns"] = ticks_to_ns(record->started);
-    entry["ended_ns"] = record->state.load() == CallState::running ? 0 : ticks_to_ns(record->ended);
-    if (rank == self.group().rank()) entry["site"] = resolve_site(*record);
-    result.append(entry);
-  }
-  return result;
+  return recorded_calls(self.group().recorder(rank));
+}
+
+std::pair<uint64_t, std::vector<int>> survivors(Handle& self, double timeout) {
+  const py::gil_scoped_release release;
+  Survivors found = self.survivors(nanoseconds(timeout));
+  return {found.attempt, std::move(found.ranks)};
+}
+
+// For tests: see shm/fault.hpp. `after`: instructions of this process until it happens.
+void inject_fault(const std::string& action, uint64_t after, double seconds, uint64_t seed) {
+  constexpr std::array actions = {"none", "kill", "stop", "raise", "interrupt", "delay", "jitter"};
+  const auto found = std::find(actions.begin(), actions.end(), action);
+  if (found == actions.end()) throw Error(ErrorKind::invalid_argument, "no such fault: " + action);
+  Fault& fault = Executor::fault;
+  fault.nanoseconds = nanoseconds(seconds);
+  fault.random = seed;
+  fault.left = after;
+  fault.action = static_cast<Fault::Action>(found - actions.begin());
 }
 
 void add_region(Handle& self, uint32_t id, const std::vector<uintptr_t>& bases, size_t bytes) {
@@ -156,8 +151,13 @@ void add_region(Handle& self, uint32_t id, const std::vector<uintptr_t>& bases, 
 void bind_communicator(py::module_& module) {
   register_membarrier();
   ticks_to_ns(ticks());  // starts the comparison of the two clocks
-  install_site_resolver();
   Executor::set_interrupt(&interrupted);
+  module.def(
+      "warn_after",
+      [](double seconds) { Executor::set_warning(&warn, std::isfinite(seconds) ? nanoseconds(seconds) : 0); },
+      "Warn of waits of so many seconds; 0: never.");
+  module.def("inject_fault", &inject_fault, py::arg("action"), py::arg("after") = 1, py::arg("seconds") = 0.0,
+             py::arg("seed") = 1);
   module.attr("VERBS") = std::vector<std::string>(kVerbs.begin(), kVerbs.end());
   module.attr("OP_NAMES") = std::vector<std::string>(kOpNames.begin(), kOpNames.end());
 
@@ -175,7 +175,25 @@ void bind_communicator(py::module_& module) {
            py::arg("nap_us"), py::arg("crowded") = false, py::arg("stores") = 0)
       .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
       .def_property_readonly("pool_bytes", &Communicator::pool_bytes)
-      .def("attach", [](Handle& self, int peer, int fd, int pid) { self.group().attach(peer, fd, pid); })
+      .def("attach", [](Handle& self, int peer, int fd) { self.group().attach(peer, fd); })
+      .def(
+          "watch",
+          [](Handle& self, int peer, int pidfd, int pid, const py::object&) {
+            self.group().watch(peer, pidfd, pid);
+          },
+          py::arg("peer"), py::arg("pidfd"), py::arg("pid"), py::arg("owner"), py::keep_alive<1, 5>())
+      .def("say", [](Handle& self, const std::string& text) { self.group().say(text, 0); })
+      .def("state",
+           [](Handle& self, int rank) {
+             return recorded_state(self.group().control(rank), self.group().recorder(rank));
+           })
+      .def("check", &Communicator::check)
+      .def("gone", [](Handle& self, int peer) { return self.group().gone(peer); })
+      .def("survivors", &survivors, py::arg("timeout"))
+      .def("open_door", [](Handle& self, uint64_t attempt,
+                           const std::string& door) { open_door(self.group(), attempt, door); })
+      .def("find_door",
+           [](Handle& self, int rank, uint64_t attempt) { return find_door(self.group(), rank, attempt); })
       .def("close_fd", [](Handle& self) { self.group().close_fd(); })
       .def("run", &run, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("run_many", &run_many, py::arg("prepared"), py::arg("input"), py::arg("output"),
@@ -193,7 +211,7 @@ void bind_communicator(py::module_& module) {
                       self.set_sequence(next);
                     })
       .def("abort", &Communicator::abort)
-      .def("forget", &Communicator::forget)
+      .def("forget", &Handle::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
 
   py::class_<ReferenceRing>(

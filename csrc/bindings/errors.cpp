@@ -36,6 +36,16 @@ const char* class_name(ErrorKind kind) {
   return "CollectiveError";
 }
 
+// The program may want to know more than the exception says. Nothing but a signal handler's exception comes out of it.
+void report_failure() {
+  try {
+    py::module_::import("pycollectives.waiting").attr("failed")();
+  } catch (py::error_already_set& problem) {
+    if (!problem.matches(PyExc_Exception)) throw;
+    problem.discard_as_unraisable("pycollectives.waiting.failed");
+  }
+}
+
 }  // namespace
 
 void raise_error(const Error& error) try {
@@ -46,6 +56,7 @@ void raise_error(const Error& error) try {
   if (error.rank >= 0) attributes["rank"] = error.rank;
   if (error.verb >= 0) attributes["collective"] = verb_name(static_cast<uint16_t>(error.verb));
   if (error.sequence) attributes["sequence"] = error.sequence;
+  if (error.sequence) report_failure();
   const py::object made = type(error.what(), **attributes);
   PyErr_SetObject(type.ptr(), made.ptr());
 } catch (py::error_already_set& instead) {

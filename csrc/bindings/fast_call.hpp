@@ -13,15 +13,14 @@ namespace pc {
 // Runs with the GIL released; translates errors. True on success.
 inline bool execute(Handle& handle, const std::shared_ptr<Prepared>& prepared, const void* in, void* out,
                     double timeout) {
-  const Site site = handle.sites.here();
+  const uint64_t site = handle.sites.here();
   const Call call{prepared.get(),
                   static_cast<const std::byte*>(in),
                   static_cast<std::byte*>(out),
                   0,
                   nanoseconds(timeout),
                   true,
-                  site.code,
-                  site.instruction,
+                  site,
                   nullptr};
   try {
     const pybind11::gil_scoped_release release;

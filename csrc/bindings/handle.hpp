@@ -17,7 +17,11 @@ struct Handle : Communicator {
     const pybind11::gil_scoped_release release;
     close();
   }
-  Sites sites;
+  void forget() {
+    sites.forget();
+    Communicator::forget();
+  }
+  Sites sites{group().recorder(group().rank())};
 };
 
 inline uint64_t nanoseconds(double seconds) {

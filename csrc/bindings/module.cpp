@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, module) {
   pc::bind_fast_method(module);
   pc::bind_bound_call(module);
   pc::bind_mpi(module);
+  pc::bind_recorder(module);
 }

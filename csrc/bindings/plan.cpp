@@ -118,6 +118,7 @@ void bind_plan(py::module_& module) {
            py::arg("stream_output_bytes") = CallKind{}.stream_output_bytes, py::arg("fingerprint"),
            py::arg("count"), py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"),
            py::arg("record_op"), py::arg("root"), py::arg("deterministic"), py::arg("user") = py::none())
+      .def_readwrite("algorithm_name", &Prepared::algorithm_name)
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })

@@ -3,8 +3,7 @@
 #include <frameobject.h>
 
 #include <string>
-
-#include "shm/group.hpp"
+#include <utility>
 
 namespace pc {
 namespace {
@@ -24,44 +23,26 @@ PyObject* package_prefix() {
   return prefix;
 }
 
-std::string resolve(const Record& record) {
-  auto* code = reinterpret_cast<PyCodeObject*>(record.code);
-  if (!code || !Py_IsInitialized()) return "";
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  const int line = PyCode_Addr2Line(code, record.instruction);
+CallSite describe(PyCodeObject* code, int instruction) {
+  CallSite site{};
+  const std::string line = ":" + std::to_string(PyCode_Addr2Line(code, instruction));
   const char* path = PyUnicode_AsUTF8(code->co_filename);
-  std::string text = path ? path : "?";
   if (!path) PyErr_Clear();
-  text = text.substr(text.find_last_of('/') + 1) + ":" + std::to_string(line);
-  PyGILState_Release(gil);
-  return text;
+  std::string file = path ? path : "?";
+  file = file.substr(file.find_last_of('/') + 1);
+  copy_text(site.text, file.substr(0, sizeof site.text - 1 - line.size()) + line);
+  return site;
 }
 
 }  // namespace
 
 Sites::~Sites() {
   if (!Py_IsInitialized()) return;
-  for (PyObject* code : codes_) Py_XDECREF(code);
+  for (const Known& known : known_) Py_XDECREF(known.code);
 }
 
-// Takes over a reference. False if there are too many code objects to keep this one, too.
-bool Sites::keep(PyObject* code) {
-  PyObject*& recent = recent_[(reinterpret_cast<uintptr_t>(code) >> 6) % recent_.size()];
-  bool kept = recent == code;
-  if (!kept) {
-    kept = codes_.contains(code);
-    if (!kept && codes_.size() < kMostCodes) {
-      codes_.insert(code);
-      recent = code;
-      return true;
-    }
-    if (kept) recent = code;
-  }
-  Py_DECREF(code);
-  return kept;
-}
-
-Site Sites::here() {
+uint64_t Sites::here() {
+  if (!texts_) return 0;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   PyCodeObject* code = frame ? PyFrame_GetCode(frame) : nullptr;
   while (frame && PyUnicode_Tailmatch(code->co_filename, package_prefix(), 0, PY_SSIZE_T_MAX, -1) == 1) {
@@ -72,12 +53,23 @@ Site Sites::here() {
     frame = back;
     code = PyFrame_GetCode(frame);
   }
-  if (!frame) return {0, 0};
-  const Site site{reinterpret_cast<uint64_t>(code), PyFrame_GetLasti(frame)};
+  if (!frame) return 0;
+  const int instruction = PyFrame_GetLasti(frame);
   Py_DECREF(frame);
-  return keep(reinterpret_cast<PyObject*>(code)) ? site : Site{0, 0};
+  auto* object = reinterpret_cast<PyObject*>(code);
+  Known& known =
+      known_[((reinterpret_cast<uintptr_t>(code) >> 5) + static_cast<uintptr_t>(instruction) * 31) %
+             known_.size()];
+  if (known.code == object && known.instruction == instruction && texts_->fresh(known.number)) {
+    Py_DECREF(object);
+    return known.number;
+  }
+  const uint64_t number = texts_->add(describe(code, instruction));
+  PyObject* before = std::exchange(known.code, object);
+  known.instruction = instruction;
+  known.number = number;
+  Py_XDECREF(before);  // may run code
+  return number;
 }
-
-void install_site_resolver() { set_site_resolver(&resolve); }
 
 }  // namespace pc

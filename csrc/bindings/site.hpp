@@ -1,37 +1,34 @@
-// Call sites: recorded as (code object, instruction) in a few nanoseconds, put into words only for an error.
+// Call sites: found in a few nanoseconds, put into words ("train.py:88") when a place in the program is first seen.
 #pragma once
 
 #include <Python.h>
 
 #include <array>
 #include <cstdint>
-#include <unordered_set>
 
-#include "shm/layout.hpp"
+#include "shm/recorder.hpp"
 
 namespace pc {
 
-struct Site {
-  uint64_t code;
-  int32_t instruction;
-};
-
-// Holds the code objects that calls came from, so that the sites can be resolved at any time: an asynchronous call may run
-// long after its issue.
+// The places that the calls of one communicator come from. All members need the GIL.
 class Sites {
  public:
+  explicit Sites(Recorder& recorder) : texts_(&recorder.sites) {}
+  Sites(const Sites&) = delete;
   ~Sites();
-  Site here();  // the first frame outside the package; needs the GIL
+  // The number of the text of the first frame outside the package; 0 without a frame.
+  uint64_t here();
+  void forget() { texts_ = nullptr; }  // in a forked child: the recorder is not mapped there
 
  private:
-  static constexpr size_t kMostCodes = 4096;  // a program that makes code without end is not followed further
+  struct Known {
+    PyObject* code = nullptr;  // owned, so that no other code comes to its address
+    int instruction = 0;
+    uint64_t number = 0;
+  };
 
-  bool keep(PyObject* code);
-
-  std::array<PyObject*, 64> recent_{};  // by address: known to be in codes_
-  std::unordered_set<PyObject*> codes_;
+  decltype(Recorder::sites)* texts_;
+  std::array<Known, 256> known_{};
 };
-
-void install_site_resolver();
 
 }  // namespace pc

@@ -9,20 +9,6 @@
 #include "shm/group.hpp"
 
 namespace pc {
-namespace {
-
-// As its owner would write it: the sequence number last.
-void copy_record(Record& to, const std::byte* from, uint64_t sequence) {
-  constexpr size_t first = sizeof to.sequence;
-  static_assert(offsetof(Record, sequence) == 0);
-  to.sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  std::memcpy(reinterpret_cast<std::byte*>(&to) + first, from + first, sizeof to - first);
-  to.sequence.store(sequence, std::memory_order_release);
-}
-
-}  // namespace
-
 std::unique_ptr<Mirror::Letter> Mirror::write(uint32_t kind, uint64_t a, uint64_t b, size_t bytes) const {
   auto letter = std::make_unique<Letter>(bytes);
   letter->mail() = Mail{kind, rank_, bytes, a, b};
@@ -125,12 +111,15 @@ void Mirror::read(const Mail& mail) {
       break;
     }
     case Mail::record: {
-      copy_record(group_.record(peer, mail.a), mail.body(), mail.a);
+      CallLetter letter;
+      std::memcpy(&letter, mail.body(), sizeof letter);
+      unpack_call(group_.recorder(peer), letter);
       Control& control = group_.control(peer);
-      if (mail.bytes > sizeof(Record) && !control.has_text.load(std::memory_order_relaxed)) {
-        const size_t length = std::min<size_t>(mail.bytes - sizeof(Record), sizeof control.text);
-        std::memcpy(control.text, mail.body() + sizeof(Record), length);
+      if (mail.bytes > sizeof letter && !control.has_text.load(std::memory_order_relaxed)) {
+        const size_t length = std::min<size_t>(mail.bytes - sizeof letter, sizeof control.text);
+        std::memcpy(control.text, mail.body() + sizeof letter, length);
         control.text[length - 1] = '\0';
+        control.failed_call.store(mail.b, std::memory_order_relaxed);
         control.has_text.store(1, std::memory_order_release);
       }
       break;
@@ -150,13 +139,14 @@ void Mirror::read(const Mail& mail) {
 
 void Mirror::publish_record(uint64_t sequence) {
   const Guard guard(*this);
-  const Record& record = group_.record(rank_, sequence);
+  const CallLetter call = pack_call(group_.recorder(rank_), sequence);
   const Control& own = group_.control(rank_);
   const size_t text =
       own.has_text.load(std::memory_order_acquire) ? strnlen(own.text, sizeof own.text - 1) + 1 : 0;
-  auto letter = write(Mail::record, sequence, 0, sizeof(Record) + text);
-  std::memcpy(letter->mail().body(), static_cast<const void*>(&record), sizeof record);
-  std::memcpy(letter->mail().body() + sizeof record, own.text, text);
+  auto letter =
+      write(Mail::record, sequence, own.failed_call.load(std::memory_order_relaxed), sizeof call + text);
+  std::memcpy(letter->mail().body(), &call, sizeof call);
+  std::memcpy(letter->mail().body() + sizeof call, own.text, text);
   post(std::move(letter), peers_);
 }
 

@@ -92,6 +92,11 @@ void Communicator::run_locked(Call& call) {
                     std::to_string(call.prepared->work_bytes + call.prepared->scratch_bytes) + " bytes");
   }
   call.sequence = ++sequence_;
+  Probe probe;
+  if (Executor::fault.action != Fault::Action::none) [[unlikely]] {
+    probe = {call.probe ? call.probe->trace : nullptr, &Executor::fault};
+    call.probe = &probe;
+  }
   try {
     executor_.run(call);
   } catch (const Error& error) {
@@ -104,8 +109,7 @@ void Communicator::run(Call call) {
   refuse_after_fork();
   const auto lock = acquire(call.interruptible);
   if (!lock.owns_lock()) [[unlikely]] {  // a call of a task, which was issued where that was
-    call.code = task_->code;
-    call.instruction = task_->instruction;
+    call.site = task_->site;
   } else if (pending_.load(std::memory_order_acquire)) [[unlikely]] {
     run_queue_locked(call.interruptible, nullptr);
   }
@@ -137,8 +141,7 @@ void Communicator::run_task_locked(Job& job) {
 void Communicator::run_job_locked(Job& job, bool interruptible) {
   try {
     if (job.prepared) {
-      Call call{job.prepared.get(), job.in,   job.out,         0,      job.timeout_ns,
-                interruptible,      job.code, job.instruction, nullptr};
+      Call call{job.prepared.get(), job.in, job.out, 0, job.timeout_ns, interruptible, job.site, nullptr};
       run_locked(call);
     } else {
       run_task_locked(job);
@@ -191,6 +194,7 @@ void Communicator::progress() {
 void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bool interruptible) {
   refuse_after_fork();
   const uint64_t start = now_ns();
+  uint64_t warning_due = Executor::warn_after_ns();
   const bool helps = timeout_ns >= job->timeout_ns;  // else it may have to give up, which a call cannot
   for (auto nap = std::chrono::microseconds(20); !job->done.load(std::memory_order_acquire);
        nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
@@ -204,8 +208,21 @@ void Communicator::wait(const std::shared_ptr<Job>& job, uint64_t timeout_ns, bo
       continue;
     }
     if (interruptible) end_if_interrupted();
-    if (now_ns() - start > timeout_ns)
-      throw Error(ErrorKind::timeout, "wait timed out; the call is still running");
+    if (const uint64_t waited = now_ns() - start; interruptible && warning_due && waited > warning_due) {
+      const uint64_t running = last_sequence(group_.recorder(group_.rank()));
+      Executor::warn(waited, warning_due,
+                     "rank " + std::to_string(group_.rank()) + " waits for an asynchronous call for " +
+                         in_seconds(waited) + ", now in " + group_.own_call(running) + ": for " +
+                         group_.awaited(running).text);
+    }
+    // The call's own error says more: it may be about to come.
+    if (now_ns() - start > timeout_ns + (helps ? 1'000'000'000 : 0)) {
+      const Group::Awaited whom = group_.awaited(last_sequence(group_.recorder(group_.rank())));
+      throw Error(ErrorKind::timeout,
+                  "wait timed out after " + in_seconds(timeout_ns) +
+                      "; the call is still running, and waits for " + whom.text,
+                  whom.first);
+    }
   }
   if (job->error) throw *job->error;
 }
@@ -218,6 +235,26 @@ void Communicator::add_region(Region region) {
 void Communicator::remove_region(uint32_t id) {
   std::lock_guard lock(busy_);
   executor_.remove_region(id);
+}
+
+Survivors Communicator::survivors(uint64_t timeout_ns) {
+  refuse_after_fork();
+  {
+    auto lock = acquire(true);
+    run_queue_locked(true, nullptr);
+    if (closed_) throw Error(ErrorKind::aborted, "the communicator is closed");
+  }
+  return agree_on_survivors(group_, timeout_ns, &Executor::interrupted);
+}
+
+void Communicator::check() {
+  if (forgotten_ || !group_.poisoned()) return;
+  try {
+    group_.raise_poison(0);
+  } catch (Error& error) {
+    error.rank = group_.rank();
+    throw;
+  }
 }
 
 void Communicator::abort() {

@@ -17,6 +17,7 @@
 #include "shm/busy.hpp"
 #include "shm/executor.hpp"
 #include "shm/group.hpp"
+#include "shm/survivors.hpp"
 
 namespace pc {
 
@@ -25,8 +26,7 @@ struct Job {
   std::function<void()> task;                // calls run() by itself; may throw Error
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  uint64_t timeout_ns = 0, code = 0;
-  int32_t instruction = 0;
+  uint64_t timeout_ns = 0, site = 0;
   std::atomic<bool> done{false};
   std::optional<Error> error;
 };
@@ -49,6 +49,9 @@ class Communicator {
 
   void add_region(Region region);
   void remove_region(uint32_t id);
+  // Ends what is pending, then finds out who is left.
+  Survivors survivors(uint64_t timeout_ns);
+  void check();   // throws what has made the communicator unusable
   void abort();   // from any thread: wakes everyone with AbortedError
   void close();   // never waits for peers
   void forget();  // in a forked child: no memory, no thread, no lock can be used any more

@@ -8,6 +8,16 @@
 #include "core/stream_copy.hpp"
 
 namespace pc {
+namespace {
+
+// To measure what it costs (bench/NOTES.md): CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
+#ifdef PYCOLLECTIVES_WITHOUT_AGREEMENT
+constexpr bool kAgreement = false;
+#else
+constexpr bool kAgreement = true;
+#endif
+
+}  // namespace
 
 Executor::Executor(Group& group, Patience patience, Stores stores)
     : group_(group),
@@ -61,30 +71,28 @@ void Executor::begin(const Call& call) {
   }
   in_place_ = call.in < call.out + prepared_->out_bytes && call.out < call.in + prepared_->in_bytes;
 
-  Record& record = group_.record(rank_, call.sequence);
-  record.sequence.store(0, std::memory_order_relaxed);  // a rank far behind may still read the old call here
-  std::atomic_thread_fence(std::memory_order_release);
-  record.count = prepared_->count;
-  record.started = ticks();
-  record.code = call.code;
-  record.instruction = call.instruction;
-  record.root = prepared_->root;
-  record.verb = prepared_->verb;
-  record.algorithm = prepared_->algorithm;
-  record.dtype = prepared_->dtype;
-  record.op = prepared_->op;
-  if (prepared_->user)
-    record.user_op[prepared_->user->code().name.copy(record.user_op, sizeof record.user_op - 1)] = '\0';
-  record.deterministic = prepared_->deterministic;
-  record.state.store(CallState::running, std::memory_order_relaxed);
-  record.fingerprint.store(fingerprint_, std::memory_order_relaxed);
-  chaos();
-  record.sequence.store(call.sequence, std::memory_order_release);
+  if (!group_.recorder(rank_).kinds.fresh(prepared_->kind)) [[unlikely]]
+    describe_kind();
+  group_.enter(call.sequence, fingerprint_, prepared_->kind, call.site);
   if (group_.mirror()) [[unlikely]] {
     group_.progress_all();
     if (prepared_->plan->waits_for_all && !prepared_->plan->proves_all)
       group_.mirror()->publish_record(call.sequence);
   }
+}
+
+// Puts the kind of the call into the recorder.
+void Executor::describe_kind() const {
+  RecordedKind kind{};
+  kind.count = prepared_->count;
+  kind.root = prepared_->root;
+  kind.verb = prepared_->verb;
+  kind.dtype = prepared_->dtype;
+  kind.op = prepared_->op;
+  kind.deterministic = prepared_->deterministic;
+  copy_text(kind.algorithm, prepared_->algorithm_name);
+  if (prepared_->user) copy_text(kind.user_op, prepared_->user->code().name);
+  prepared_->kind = group_.recorder(rank_).kinds.add(kind);
 }
 
 // The messages that this plan will receive from other hosts.
@@ -108,13 +116,12 @@ void Executor::hand_over(Waiter& waiter) {
     if (group_.progress())
       waiter.progress();
     else if (waiter.pause() || group_.poisoned()) [[unlikely]]
-      look_after_peers(waiter);
+      look_after_peers(-1);
 }
 
 void Executor::run(const Call& call) {
   begin(call);
   Waiter waiter(group_.control(rank_), patience_);
-  Record& record = group_.record(rank_, call.sequence);
   try {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
@@ -158,15 +165,13 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    record.ended = ticks();
-    record.state.store(CallState::done, std::memory_order_release);
+    group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;
     error.verb = prepared_->verb;
     error.sequence = call.sequence;
-    record.ended = ticks();
-    record.state.store(CallState::failed, std::memory_order_release);
-    group_.poison(error.kind(), error.peer());
+    group_.leave(call.sequence, CallState::failed);
+    group_.fail(error, call.sequence);
     throw;
   }
 }
@@ -192,7 +197,7 @@ void Executor::work(Waiter& waiter) {
     }
     if (patience_.crowded && waits_for_own_core()) waiter.give_way();
     if (waiter.pause() || group_.poisoned()) [[unlikely]]
-      look_after_peers(waiter);
+      look_after_peers(awaited());
   }
 }
 
@@ -223,19 +228,57 @@ bool Executor::waits_for_own_core() const {
   return false;
 }
 
-void Executor::look_after_peers(Waiter&) {
-  const uint64_t now = now_ns();
-  if (waiting_since_ == 0) waiting_since_ = now;
-  group_.check_peers(call_->sequence, now - waiting_since_);
-  if (now - waiting_since_ > call_->timeout_ns) {
-    const std::string missing = group_.missing(call_->sequence);
-    throw Error(ErrorKind::timeout,
-                "call " + std::to_string(call_->sequence) + " " +
-                    describe_call(group_.record(rank_, call_->sequence)) + " timed out after " +
-                    std::to_string(static_cast<double>(call_->timeout_ns) / 1e9) + " s, waiting for " +
-                    (missing.empty() ? "ranks that are in it but do not move" : missing));
+// Whom the first lane that is not done waits for.
+int Executor::awaited() {
+  for (uint32_t i = 0; i < nlanes_; ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.done) continue;
+    const Instruction& in = lane.program[lane.pc];
+    if (lane.arrived < in.noperands) return prepared_->plan->operands[in.operand + lane.arrived].peer;
+    if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return blocking_;
+    return agreed_ < size_ ? agreed_ : -1;
   }
-  if (call_->interruptible && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+  return -1;
+}
+
+// Made while waiting, some twenty times a second or more seldom.
+void Executor::look_after_peers(int awaited) {
+  const uint64_t now = now_ns();
+  if (waiting_since_ == 0) {
+    waiting_since_ = looked_ = now;
+    warning_due_ = warn_after_ns_;
+  }
+  if (now - looked_ > kLongestNap)  // this process was stopped, perhaps with all others: that does not count
+    waiting_since_ += now - looked_;
+  looked_ = now;
+  const uint64_t waited = now - waiting_since_;
+  group_.control(rank_).awaits.store(call_->sequence << 16 | static_cast<uint64_t>(awaited + 1),
+                                     std::memory_order_relaxed);
+  group_.check_peers(call_->sequence, waited);
+  if (waited > call_->timeout_ns) {
+    const Group::Awaited whom = group_.awaited(call_->sequence);
+    throw Error(ErrorKind::timeout,
+                group_.own_call(call_->sequence) + " timed out after " + in_seconds(call_->timeout_ns) +
+                    ", waiting for " + whom.text,
+                whom.first);
+  }
+  if (!call_->interruptible) return;
+  if (waited > warning_due_ && warning_due_) say_who_is_awaited(waited);
+  if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+}
+
+void Executor::say_who_is_awaited(uint64_t waited) {
+  std::string text;
+  if (!group_.waits_below(call_->sequence))  // one rank speaks for all
+    text = "rank " + std::to_string(rank_) + " waits in " + group_.own_call(call_->sequence) + " for " +
+           in_seconds(waited) + ": for " + group_.awaited(call_->sequence).text;
+  warn(waited, warning_due_, text);
+}
+
+void Executor::warn(uint64_t waited_ns, uint64_t& due_ns, const std::string& text) {
+  if (!due_ns || waited_ns < due_ns) return;
+  while (due_ns <= waited_ns) due_ns *= 2;
+  if (warn_ && !text.empty() && !warn_(text)) throw Error(ErrorKind::interrupted, "interrupted");
 }
 
 // Makes one instruction if all it needs is there. Nothing is changed otherwise.
@@ -249,17 +292,17 @@ bool Executor::advance(Lane& lane) {
     const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
     const Header& header = group_.header(peer, rank_, lane.id, number);
     if (header.flag.load(std::memory_order_acquire) != number) return false;
-    if (header.fingerprint != fingerprint_) [[unlikely]]
+    if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
       group_.raise_mismatch(call_->sequence);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
   if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]
     return false;
-  if ((in.flags & Instruction::first_output) && !agreed()) return false;
+  if (kAgreement && (in.flags & Instruction::first_output) && !agreed()) return false;
   chaos();
   prepared_->brief ? compute_brief(lane, in) : compute(lane, in);
-  if (call_->trace) [[unlikely]]
-    record_trace(lane, in);
+  if (call_->probe) [[unlikely]]
+    observe(lane, in);
   finish(lane);
   return true;
 }
@@ -278,7 +321,10 @@ bool Executor::writable(const Lane& lane, uint32_t index) {
     if (scarce) needed = std::max(needed, slot_reader_[reader_index(lane, connection, k, turn)]);
     if (acked_[peer][lane.id] >= needed) continue;
     acked_[peer][lane.id] = group_.ack(peers[k], rank_, lane.id).load(std::memory_order_acquire);
-    if (acked_[peer][lane.id] < needed) return false;
+    if (acked_[peer][lane.id] < needed) {
+      blocking_ = peers[k];
+      return false;
+    }
   }
   return true;
 }
@@ -349,16 +395,18 @@ void Executor::drain(Waiter& waiter, bool pointers_only) {
         if (acked_[p][lane] >= sent_[p][lane] || group_.progress())
           waiter.progress();
         else if (waiter.pause() || group_.poisoned()) [[unlikely]]
-          look_after_peers(waiter);
+          look_after_peers(peer);
       }
     }
   }
 }
 
-void Executor::record_trace(const Lane& lane, const Instruction& in) {
+void Executor::observe(const Lane& lane, const Instruction& in) {
+  if (call_->probe->fault) call_->probe->fault->step();
+  if (!call_->probe->trace) return;
   TraceEvent event{lane.channel, lane.slice, lane.pc, in.step, now_ns(), {}};
   event.state.assign(call_->out, call_->out + prepared_->out_bytes);
-  call_->trace->push_back(std::move(event));
+  call_->probe->trace->push_back(std::move(event));
 }
 
 }  // namespace pc

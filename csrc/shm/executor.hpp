@@ -14,12 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/chunking.hpp"
 #include "core/plan.hpp"
 #include "core/reduce.hpp"
 #include "core/user_op.hpp"
+#include "shm/fault.hpp"
 #include "shm/group.hpp"
 #include "shm/store_path.hpp"
 
@@ -55,9 +57,12 @@ struct Prepared {
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
   uint64_t fingerprint = 0;              // without the sequence number
   uint64_t count = 0;                    // for the record, as are the next
+  std::string algorithm_name;
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
+  mutable uint64_t kind =
+      0;  // number of its text in the recorder of the one communicator that it is made for
 
   bool is_bool() const {
     return static_cast<DType>(dtype) == DType::bool_;
@@ -75,6 +80,12 @@ struct TraceEvent {
   std::vector<std::byte> state;
 };
 
+// Who looks on after each instruction: a trace, a test.
+struct Probe {
+  std::vector<TraceEvent>* trace = nullptr;
+  Fault* fault = nullptr;
+};
+
 struct Call {
   const Prepared* prepared;
   const std::byte* in;
@@ -82,9 +93,8 @@ struct Call {
   uint64_t sequence;
   uint64_t timeout_ns;
   bool interruptible = false;  // on the interpreter's main thread: Ctrl-C ends the wait
-  uint64_t code = 0;           // call site
-  int32_t instruction = 0;
-  std::vector<TraceEvent>* trace = nullptr;
+  uint64_t site = 0;           // where the caller is: number of a text in the recorder
+  const Probe* probe = nullptr;
 };
 
 // What one rank publishes in a call, by Carrier.
@@ -115,6 +125,16 @@ class Executor {
 
   static void set_interrupt(bool (*interrupted)()) { interrupted_ = interrupted; }
   static bool interrupted() { return interrupted_ && interrupted_(); }
+
+  // Who is told of a long wait, after how many nanoseconds (0: never), and each time it has doubled. False ends the wait.
+  static void set_warning(bool (*warn)(const std::string&), uint64_t after_ns) {
+    warn_ = warn;
+    warn_after_ns_ = after_ns;
+  }
+  static uint64_t warn_after_ns() { return warn_after_ns_; }
+  // Says so if `due_ns` have passed, and moves it. Throws Error(interrupted).
+  static void warn(uint64_t waited_ns, uint64_t& due_ns, const std::string& text);
+  static inline Fault fault;
   void set_patience(const Patience& patience) { patience_ = patience; }
 
  private:
@@ -142,6 +162,7 @@ class Executor {
   void begin(const Call& call);
   void listen(const Plan& plan);
   void hand_over(Waiter& waiter);
+  void describe_kind() const;
   void work(Waiter& waiter);
   bool advance(Lane& lane);
   bool writable(const Lane& lane, uint32_t connection);
@@ -158,9 +179,11 @@ class Executor {
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);
   void publish(const Lane& lane, const Instruction& in, const Message& message);
   void finish(Lane& lane);
-  void record_trace(const Lane& lane, const Instruction& in);
+  void observe(const Lane& lane, const Instruction& in);
   void drain(Waiter& waiter, bool pointers_only);
-  void look_after_peers(Waiter& waiter);
+  void look_after_peers(int awaited);
+  void say_who_is_awaited(uint64_t waited);
+  int awaited();
   bool waits_for_own_core() const;
   bool shares_core(int peer) const {
     return !group_.remote(peer) && group_.control(peer).core.load(std::memory_order_relaxed) == core_;
@@ -203,9 +226,9 @@ class Executor {
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;
   uint64_t fingerprint_ = 0;
-  uint64_t waiting_since_ = 0;
+  uint64_t waiting_since_ = 0, looked_ = 0, warning_due_ = 0;
   int core_ = -1;
-  int agreed_ = 0;
+  int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
   bool any_pointed_ = false, in_place_ = false;
   std::array<std::byte*, kPlaces> base_{};
   std::array<size_t, kPlaces>
@@ -216,6 +239,8 @@ class Executor {
   alignas(kLine) std::byte block_[2][kBlock];  // what is computed before it is streamed to its place
 
   static inline bool (*interrupted_)() = nullptr;
+  static inline bool (*warn_)(const std::string&) = nullptr;
+  static inline uint64_t warn_after_ns_ = 0;
 };
 
 }  // namespace pc

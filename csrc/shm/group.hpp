@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/chaos.hpp"
 #include "core/error.hpp"
 #include "mpi/mirror.hpp"
 #include "shm/layout.hpp"
@@ -15,6 +16,10 @@
 #include "shm/wait.hpp"
 
 namespace pc {
+
+inline constexpr uint64_t kCompareAfter = 50'000'000;  // ns of a wait, before the ranks' calls are compared
+inline constexpr uint64_t kLongestNap =
+    500'000'000;  // ns between two looks of a waiting rank that is not stopped
 
 class Group {
  public:
@@ -27,8 +32,11 @@ class Group {
   int fd() const { return own_.fd(); }
   size_t pool_bytes() const { return pool_bytes_; }
 
-  // Maps the segment of `peer`, whose process is `pid`. The descriptor stays the caller's.
-  void attach(int peer, int fd, int pid);
+  // Maps the segment of `peer`. The descriptor stays the caller's.
+  void attach(int peer, int fd);
+  // How to learn that the process of `peer` has died: its pidfd, which stays the caller's and must outlive this; else -1,
+  // and then its pid, or 0.
+  void watch(int peer, int pidfd, int pid);
   // The same for a rank of this process that lives longer, without another mapping: ThreadSanitizer knows memory
   // by its address.
   void attach(int peer, const Group& other) {
@@ -49,9 +57,8 @@ class Group {
   bool progress_all() { return mirror_ && mirror_->progress(true); }
 
   Control& control(int rank) const { return *reinterpret_cast<Control*>(base_[rank]); }
-  Record& record(int rank, uint64_t sequence) const {
-    return reinterpret_cast<Record*>(base_[rank] + layout_.records)[sequence % kRecords];
-  }
+  Recorder& recorder(int rank) const { return *reinterpret_cast<Recorder*>(base_[rank] + layout_.recorder); }
+  Record& record(int rank, uint64_t sequence) const { return recorder(rank).records[sequence % kRecords]; }
   Header& header(int from, int to, uint32_t lane, uint64_t number) const {
     auto* first = reinterpret_cast<Header*>(base_[from] + layout_.headers);
     return first[(static_cast<size_t>(to) * kMaxLanes + lane) * kDepth + number % kDepth];
@@ -79,32 +86,72 @@ class Group {
     return base_[from] + layout_.streams + static_cast<size_t>(to) * layout_.stream_bytes;
   }
   size_t stream_bytes() const { return layout_.stream_bytes; }
+  // One of the two lists of survivors of a rank: a byte for each rank.
+  std::atomic<uint8_t>* members(int rank, uint64_t attempt) const {
+    return reinterpret_cast<std::atomic<uint8_t>*>(base_[rank] + layout_.members) +
+           attempt % 2 * static_cast<size_t>(size_);
+  }
   std::byte* pool(int rank) const { return base_[rank] + layout_.pool; }
+
+  // Publishes that this rank enters a call, and how it ended.
+  void enter(uint64_t sequence, uint64_t fingerprint, uint64_t kind, uint64_t site) {
+    Record& mine = record(rank_, sequence);
+    mine.sequence.store(0, std::memory_order_relaxed);  // a rank far behind may still read the old call here
+    std::atomic_thread_fence(std::memory_order_release);
+    mine.kind.store(kind, std::memory_order_relaxed);
+    mine.site.store(site, std::memory_order_relaxed);
+    mine.started.store(ticks(), std::memory_order_relaxed);
+    mine.state.store(CallState::running, std::memory_order_relaxed);
+    mine.fingerprint.store(fingerprint, std::memory_order_relaxed);
+    chaos();
+    mine.sequence.store(sequence, std::memory_order_release);
+  }
+  void leave(uint64_t sequence, CallState state) {
+    Record& mine = record(rank_, sequence);
+    mine.ended.store(ticks(), std::memory_order_relaxed);
+    mine.state.store(state, std::memory_order_release);
+  }
 
   // Has this rank been told that the communicator is broken? One load of an own line.
   bool poisoned() const { return control(rank_).poison.load(std::memory_order_acquire) != 0; }
   // Tells every member (the first one to raise wins) and wakes them. Never blocks. `culprit`: the rank at
   // fault, or -1.
   void poison(ErrorKind kind, int culprit = -1);
+  // What this rank raises in call `sequence` (or outside of calls: 0), for the error texts of the others. Once.
+  void say(const std::string& text, uint64_t sequence);
+  // Both.
+  void fail(const Error& error, uint64_t sequence);
 
   // The slow look at the peers, made while waiting in call `sequence`. Throws Error if it cannot be
   // completed.
   void check_peers(uint64_t sequence, uint64_t waited_ns);
-  // "rank 1 (process 4711) died", "rank 1 has left ...", or nothing if it is there. A system call.
+  // "rank 1 (process 4711) died in call 3 ...", "rank 1 has left ...", or nothing if it is there. A system call.
   std::string gone(int peer) const;
   // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
   [[noreturn]] void raise_poison(uint64_t sequence);
   [[noreturn]] void raise_mismatch(uint64_t sequence);
-  // The ranks that have not entered call `sequence`, for texts ("ranks 1, 3").
-  std::string missing(uint64_t sequence) const;
+
+  // Who keeps this rank waiting in call `sequence`, in words, and the first of them (-1: nobody knows).
+  struct Awaited {
+    std::string text;
+    int first;
+  };
+  Awaited awaited(uint64_t sequence) const;
+  // "call 3 all_reduce(float32[10], sum) at train.py:88"
+  std::string own_call(uint64_t sequence) const;
+  // Does a rank below this one wait in the call, too?
+  bool waits_below(uint64_t sequence) const;
 
  private:
-  std::string describe(int rank, uint64_t sequence) const;
+  bool has_finished(int peer, uint64_t sequence) const;
+  bool lost_for_good(int peer);
+  bool died(int peer) const;
+  std::string process(int peer) const;
+  std::string whereabouts(int peer) const;
+  std::string said(int peer) const;
   // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than
   // the one in which it is noticed: a rank may have returned from it, and wait for something else now.
   uint64_t disagreement(uint64_t last) const;
-  bool has_finished(int peer, uint64_t sequence) const;
-  bool lost_for_good(int peer);
 
   int rank_, size_;
   size_t pool_bytes_;
@@ -112,8 +159,8 @@ class Group {
   Mapping own_;
   std::vector<Mapping> peers_;
   std::vector<std::byte*> base_;
-  std::vector<int>
-      life_;  // descriptors that can be read when the peer is dead: a pidfd, or a connection to it
+  std::vector<int> pidfd_, pid_;
+  std::vector<int> lifeline_;  // connections that can be read when a rank on another host is gone; owned
   std::vector<bool> remote_;
   std::vector<uint64_t> lost_since_;  // when a remote rank was first seen to be gone
   uint64_t published_ = 0;            // the last call whose record has been sent to other hosts
@@ -121,12 +168,6 @@ class Group {
   bool forgotten_ = false;
 };
 
-// "all_reduce(float32[409600], sum)", from a record.
-std::string describe_call(const Record& record);
-
-// Writes the call site of this process's record in words; set by the bindings (it needs the interpreter).
-using SiteResolver = std::string (*)(const Record& record);
-void set_site_resolver(SiteResolver resolver);
-std::string resolve_site(const Record& record);
+std::string in_seconds(uint64_t ns);  // "0.5 s"
 
 }  // namespace pc

@@ -2,10 +2,11 @@
 // word) and mapped by all members:
 //
 //     Control                       who am I, how many of my threads sleep, is the communicator poisoned
-//     Record[64]                    the flight recorder: my last calls; others compare fingerprints with theirs
+//     Recorder                      my last calls (recorder.hpp); others compare fingerprints with theirs
 //     Header[peer][lane][kDepth]    my messages to each peer: a cache line each, small payloads inside
 //     Ack[peer][lane]               how many of each peer's messages I have consumed
 //     Position[peer] twice          my point-to-point streams: sent to each peer, taken from each (stream.hpp)
+//     member[peer] twice            my lists of the ranks that are left, for shrink (survivors.hpp)
 //     stream[peer]                  the rings of these streams
 //     pool                          payload slots of larger messages
 //
@@ -19,13 +20,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/recorder.hpp"
+
 namespace pc {
 
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
 inline constexpr uint32_t kDepth = 4;      // messages in flight per peer and lane
-inline constexpr uint32_t kRecords = 64;
-inline constexpr size_t kInline = 32;  // payload bytes inside the header
+inline constexpr size_t kInline = 32;      // payload bytes inside the header
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
@@ -61,60 +63,53 @@ struct alignas(kLine) Position {
   std::atomic<uint64_t> bytes;  // since the beginning
 };
 
-enum class CallState : uint32_t { none, running, done, failed };
-
-// What a rank called. `fingerprint` is stored before `sequence`, which is stored last with release.
-struct alignas(kLine) Record {
-  std::atomic<uint64_t> sequence;
-  std::atomic<uint64_t> fingerprint;
-  uint64_t count;           // elements
-  uint64_t started, ended;  // ticks (see wait.hpp)
-  uint64_t code;            // call site: code object and instruction, resolved only for an error
-  int32_t instruction;
-  int32_t root;
-  std::atomic<CallState> state;
-  uint16_t verb, algorithm;
-  uint8_t dtype, op, deterministic, pad;
-  char user_op[48];  // the name of a user's operator
-  uint32_t reserved[1];
-};
-static_assert(sizeof(Record) == 2 * kLine);
-
 enum class Presence : uint32_t { absent, present, departed };
 
 struct Control {
   // written by the owner
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
-  std::atomic<uint32_t> has_text;               // `text` is complete
+  std::atomic<uint32_t> has_text;  // `text` and `failed_call` are complete
+  std::atomic<int32_t> rank, size;
   std::atomic<int32_t> core;                    // where it ran last; told where ranks share cores
   std::atomic<uint64_t> finished;               // of a rank on another host that has left: its last call
+  std::atomic<uint64_t> failed_call;            // in which it raised
+  std::atomic<uint64_t> left;                   // ticks, when it departed
+  std::atomic<uint64_t> awaits;                 // in a long wait: number of the call << 16 | rank + 1
+  std::atomic<uint64_t> shrinking;              // the attempt to agree on the survivors that it takes part in
+  std::atomic<uint64_t> has_door;               // the attempt that `door` is for
   alignas(kLine) std::atomic<uint32_t> asleep;  // threads that wait for the doorbell
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
   alignas(kLine) std::atomic<uint64_t> poison;  // 0, or kind << 48 | rank at fault + 1 << 24 | rank + 1 of
                                                 // who raised first
-  // written by the owner: where it stands, for the error texts of all
-  alignas(kLine) char text[2048];
+  alignas(
+      kLine) std::atomic<uint64_t> survivors;  // of rank 0: attempt << 32 | rank + 1 whose list was agreed on
+  // written by the owner: what it raised, for the error texts of all; where the survivors meet
+  alignas(kLine) char text[2048], door[192];
 };
 
 struct Layout {
-  size_t control, records, headers, acks, sent, taken, streams, stream_bytes, pool, bytes;
+  size_t control, recorder, headers, acks, sent, taken, members, streams, stream_bytes, pool, bytes;
 
   Layout(uint32_t size, size_t pool_bytes) {
     const auto up = [](size_t x, size_t to) { return (x + to - 1) / to * to; };
     control = 0;
-    records = up(sizeof(Control), 4096);
-    headers = records + kRecords * sizeof(Record);
+    recorder = up(sizeof(Control), 4096);
+    headers = up(recorder + sizeof(Recorder), 4096);
     acks = headers + size_t{size} * kMaxLanes * kDepth * sizeof(Header);
     sent = acks + size * sizeof(AckLine);
     taken = sent + size * sizeof(Position);
-    streams = up(taken + size * sizeof(Position), 4096);
+    members = taken + size * sizeof(Position);
+    streams = up(members + 2 * size, 4096);
     stream_bytes =
         size == 1 ? 0 : std::clamp(std::bit_floor((size_t{1} << 20) / size), size_t{4096}, size_t{65536});
     pool = up(streams + size * stream_bytes, 4096);
     bytes = up(pool + pool_bytes, 4096);
   }
 };
+
+// Control and Recorder: what the launcher maps of a segment.
+inline constexpr size_t kSegmentHead = (sizeof(Control) + 4095) / 4096 * 4096 + sizeof(Recorder);
 
 }  // namespace pc

@@ -99,7 +99,7 @@ struct Request {
   template <class T>
   friend struct Queue;
   bool begun = false;
-  uint64_t moved = 0, started_ns = 0;
+  uint64_t moved = 0, started_ns = 0, warning_due_ns = 0;
   std::atomic<uint64_t> looked_ns{0};
   Request* next = nullptr;
   std::shared_ptr<Request> self;  // of an asynchronous one, until it is done
@@ -197,6 +197,7 @@ class Messages {
     std::mutex& mutex_;
   };
   class Caller;
+  class Noted;
 
   // messages.cpp; under the lock
   bool progress(const Request* own);
@@ -221,6 +222,7 @@ class Messages {
   [[noreturn]] void raise(Error error, const Request& request) const;
   [[noreturn]] void raise_poison() const;
   std::string timeout_text(const Request& request);
+  std::string waiting_text(const Request& request);
 
   void serve();  // messages_async.cpp
 

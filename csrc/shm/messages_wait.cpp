@@ -65,8 +65,7 @@ void Messages::issue(Request& request) {
     deliver_here(request, &request);
   } else {
     if (group_.control(request.peer).presence.load(std::memory_order_acquire) == Presence::departed)
-      throw Error(ErrorKind::peer, "rank " + std::to_string(request.peer) + " has left the communicator",
-                  request.peer);
+      throw Error(ErrorKind::peer, group_.gone(request.peer), request.peer);
     outgoing_[static_cast<size_t>(request.peer)].queue.push(&request);
     push(request.peer, &request);
     if (group_.remote(request.peer)) group_.progress_all();  // what fits into the stream is MPI's affair now
@@ -109,11 +108,36 @@ void Messages::exchange(Request& outgoing, Request& incoming) {
   finish(incoming);
 }
 
+// A long wait is noted in the recorder, for those who ask where this rank is.
+class Messages::Noted {
+ public:
+  Noted(Recorder& recorder, std::mutex& mutex) : recorder_(recorder), mutex_(mutex) {}
+  ~Noted() {
+    uint64_t mine = number_;
+    if (mine) recorder_.waits_for.compare_exchange_strong(mine, 0, std::memory_order_release);
+  }
+  Noted(const Noted&) = delete;
+  void note(const std::string& text) {
+    if (number_) return;
+    CallSite entry{};
+    copy_text(entry.text, text);
+    const std::lock_guard lock(mutex_);  // threads may wait for several messages
+    number_ = recorder_.waits.add(entry);
+    recorder_.waits_for.store(number_, std::memory_order_release);
+  }
+
+ private:
+  Recorder& recorder_;
+  std::mutex& mutex_;
+  uint64_t number_ = 0;
+};
+
 // Waits until `request` is done; false if `timeout_ns` pass before. Throws what makes it impossible.
 bool Messages::await(Request& request, uint64_t timeout_ns) {
   const Caller caller(*this);
   Waiter waiter(group_.control(rank_), patience_);
-  uint64_t since = 0;
+  Noted noted(group_.recorder(rank_), mutex_);
+  uint64_t since = 0, looked = 0;
   for (uint32_t busy = 0; !request.done.load(std::memory_order_acquire);) {
     bool moved = false;
     {
@@ -134,8 +158,14 @@ bool Messages::await(Request& request, uint64_t timeout_ns) {
     const uint64_t now = now_ns();
     if (since == 0) since = now;
     if (request.started_ns == 0) request.started_ns = now;
+    if (looked && now - looked > kLongestNap) {  // this process was stopped: that does not count
+      since += now - looked;
+      request.started_ns += now - looked;
+    }
+    looked = now;
     look(request);
     if (now - since > timeout_ns) return false;
+    if (now - since > kCompareAfter) noted.note(waiting_text(request));
   }
   return true;
 }
@@ -146,9 +176,15 @@ void Messages::look(Request& request) {
   if (closed_.load(std::memory_order_relaxed)) throw Error(ErrorKind::aborted, "the communicator is closed");
   look_at_peers(request);
   if (request.done.load(std::memory_order_acquire)) return;
-  if (now_ns() - request.started_ns > request.timeout_ns)
-    throw Error(ErrorKind::timeout, timeout_text(request), request.peer);
-  if (request.interruptible && Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+  const uint64_t waited = now_ns() - request.started_ns;
+  if (waited > request.timeout_ns) throw Error(ErrorKind::timeout, timeout_text(request), request.peer);
+  if (!request.interruptible) return;
+  if (!request.warning_due_ns) request.warning_due_ns = Executor::warn_after_ns();
+  if (request.warning_due_ns && waited > request.warning_due_ns)
+    Executor::warn(waited, request.warning_due_ns,
+                   "rank " + std::to_string(rank_) + " waits in " + waiting_text(request) + " for " +
+                       in_seconds(waited));
+  if (Executor::interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
 }
 
 void Messages::look_at_peers(Request& request) {
@@ -171,14 +207,17 @@ void Messages::look_at_peers(Request& request) {
     throw Error(ErrorKind::peer, "recv from any source: all other ranks have left the communicator");
 }
 
-std::string Messages::timeout_text(const Request& request) {
+std::string Messages::waiting_text(const Request& request) {
   const auto number = [](int32_t value) {
     return value == kAny ? std::string("any") : std::to_string(value);
   };
-  std::string text = request.sends ? "send(dest=" : "recv(source=";
-  text += number(request.peer) + ", tag=" + number(request.tag) + ") timed out after ";
-  text += std::to_string(static_cast<double>(request.timeout_ns) / 1e9) + " s";
-  if (request.sends) return text + ": rank " + number(request.peer) + " does not receive";
+  return (request.sends ? "send(dest=" : "recv(source=") + number(request.peer) +
+         ", tag=" + number(request.tag) + ")";
+}
+
+std::string Messages::timeout_text(const Request& request) {
+  std::string text = waiting_text(request) + " timed out after " + in_seconds(request.timeout_ns);
+  if (request.sends) return text + ": rank " + std::to_string(request.peer) + " does not receive";
   const Lock lock(*this);
   int shown = 0, waiting = 0;
   for (const Message* message = unexpected_.first; message; message = message->next) {

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pycollectives.bootstrap import forking
 from pycollectives.bootstrap.desk import Desk, answer, number
 from pycollectives.bootstrap.handshake import Doorkeeper, open_pidfd, peer_credentials, refusal_of_user
+from pycollectives.bootstrap.inspector import Inspector
 from pycollectives.bootstrap.matching import Outcome
 from pycollectives.bootstrap.rendezvous import close_all
 from pycollectives.bootstrap.wire import Channel, Frame, Kind
@@ -41,8 +42,9 @@ class Broker:
     """Collects the contributions of ``size`` ranks and answers them.
 
     Ranks come over sockets that are handed over (`attach`, trusted) or over ``listener`` (proved with
-    ``secret``). With ``keep`` the descriptors given under keys that start with "keep/" are duplicated into
-    ``kept`` and stay open until `close`. All methods may be called from any thread; none waits for a rank.
+    ``secret``). With ``keep`` the segments given under keys that start with "keep/" stay mapped in ``recorders``, and
+    processes of the same user may ask for what they say (inspector.py). All methods may be called from any thread;
+    none waits for a rank.
     """
 
     def __init__(
@@ -52,7 +54,8 @@ class Broker:
             raise BootstrapError("a broker that listens needs a secret of at least 16 bytes")
         self.size = size
         self._desk = Desk(size, keep=keep)
-        self.kept = self._desk.kept
+        self.recorders = self._desk.recorders
+        self._inspector = Inspector(self.recorders) if keep else None
         self._secret = secret
         self._listener = listener
         self._seen: set[int] = set()
@@ -67,6 +70,8 @@ class Broker:
         if listener is not None:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        if self._inspector is not None:
+            self._selector.register(self._inspector, selectors.EVENT_READ, self._inspect)
         self._stopping = False
         self._draining = False
         self._pid = os.getpid()
@@ -85,6 +90,7 @@ class Broker:
 
     def leave(self, rank: int, reason: str) -> None:
         """Note that a rank has gone for good; ``reason`` continues the sentence "rank 1 ..."."""
+        self.recorders.say(rank, reason)
         self._post(lambda: self._lose(rank, reason))
 
     def settle(self, seconds: float) -> None:
@@ -170,6 +176,10 @@ class Broker:
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(peer, mask))
         if (reason := refusal_of_user(sock)) is not None:
             self._refuse(peer, reason)
+
+    def _inspect(self, _: int) -> None:
+        assert self._inspector is not None
+        self._inspector.answer()
 
     def _refuse(self, peer: _Peer, reason: str) -> None:
         peer.channel.queue(Kind.REFUSED, meta={"reason": reason})
@@ -270,6 +280,7 @@ class Broker:
         """A rank has gone for good."""
         if rank in self._desk.epochs.dead:
             return
+        self.recorders.lose(rank, reason)
         self._seen.add(rank)
         if (peer := self._peers.pop(rank, None)) is not None:
             self._drop(peer)
@@ -295,6 +306,8 @@ class Broker:
         self._peers.clear()
         self._newcomers.clear()
         self._desk.close()
+        if self._inspector is not None:
+            self._inspector.close()
         if self._listener is not None:
             self._listener.close()
         self._selector.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pycollectives.bootstrap import forking
 from pycollectives.bootstrap.handshake import open_pidfd, peer_credentials
-from pycollectives.bootstrap.rendezvous import check_arguments, check_process
+from pycollectives.bootstrap.rendezvous import LOOK_SECONDS, ExchangeError, check_arguments, check_process
 from pycollectives.bootstrap.wire import Channel, Descriptors, Frame, Kind, ProtocolError
 from pycollectives.errors import BootstrapError
 
@@ -41,7 +41,12 @@ class Connection:
         forking.watch(self)
 
     def request(
-        self, meta: dict[str, object], payload: bytes, descriptors: Descriptors, timeout: float
+        self,
+        meta: dict[str, object],
+        payload: bytes,
+        descriptors: Descriptors,
+        timeout: float,
+        look: Callable[[], None] | None = None,
     ) -> Frame:
         """Contribute to an exchange and wait for its answer (ANSWER or ERROR). Raises BootstrapError."""
         deadline = time.monotonic() + timeout + _GRACE
@@ -50,7 +55,7 @@ class Connection:
             self._answers[ticket] = None
         try:
             self._send(Kind.EXCHANGE, ticket, meta, payload, descriptors, deadline)
-            answer = self._wait(ticket, deadline)
+            answer = self._wait(ticket, deadline, look)
         finally:
             with self._condition:
                 answered = self._answers.pop(ticket) is not None
@@ -131,8 +136,11 @@ class Connection:
             else:
                 self._poll(fd, select.POLLOUT, left)
 
-    def _wait(self, ticket: int, deadline: float) -> Frame:
+    def _wait(self, ticket: int, deadline: float, look: Callable[[], None] | None) -> Frame:
+        longest = _LONGEST_SLEEP if look is None else LOOK_SECONDS
         while True:
+            if look is not None:
+                look()
             with self._condition:
                 while True:
                     if (answer := self._answers[ticket]) is not None:
@@ -144,9 +152,11 @@ class Connection:
                     if not self._reading:
                         self._reading = True
                         break
-                    self._condition.wait(min(left, _LONGEST_SLEEP))
+                    self._condition.wait(min(left, longest))
+                    if look is not None:
+                        look()
             try:
-                self._poll(self._channel.fileno(), select.POLLIN, left)
+                self._poll(self._channel.fileno(), select.POLLIN, min(left, longest))
             finally:
                 with self._condition:
                     self._reading = False
@@ -215,22 +225,46 @@ class SocketRendezvous:
         self.closed = False
 
     def exchange(
-        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+        self,
+        key: str,
+        index: int,
+        count: int,
+        payload: bytes,
+        fds: Sequence[int],
+        timeout: float,
+        members: Sequence[int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[tuple[bytes, list[int]]]:
         """See `Rendezvous.exchange`."""
         check_process(self._connection.pid)
         check_arguments(self.size, key, index, count, timeout)
         if self.closed:
             raise BootstrapError("the rendezvous is closed", rank=self.rank)
-        meta = {"epoch": self._epoch, "key": key, "index": index, "count": count, "timeout": timeout}
+        meta = {
+            "epoch": self._epoch,
+            "key": key,
+            "index": index,
+            "count": count,
+            "timeout": timeout,
+            "members": None if members is None else list(members),
+        }
         descriptors = Descriptors.copy_of(fds)  # an exchange given up half sent may outlive the caller's own
-        answer = self._connection.request(meta, bytes(payload), descriptors, timeout)
+        answer = self._connection.request(meta, bytes(payload), descriptors, timeout, look)
         if answer.kind == Kind.ERROR:
-            peer = answer.meta.get("peer")
-            raise BootstrapError(
-                str(answer.meta.get("error")), rank=self.rank, peer=peer, collective="exchange"
+            raise ExchangeError(
+                str(answer.meta.get("error")),
+                cause=str(answer.meta.get("cause")),
+                missing=answer.meta.get("missing") or (),
+                rank=self.rank,
+                peer=answer.meta.get("peer"),
+                collective="exchange",
             )
         return _parts(answer, count)
+
+    def release(self, key: str) -> None:
+        """See `Rendezvous.release`."""
+        if self._connection.pid == os.getpid():
+            self._connection.tell(Kind.RELEASE, {"epoch": self._epoch, "key": key})
 
     def close(self) -> None:
         """See `Rendezvous.close`."""

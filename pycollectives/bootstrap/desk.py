@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from pycollectives.bootstrap.matching import Contribution, Epochs, Outcome
-from pycollectives.bootstrap.rendezvous import close_all
-from pycollectives.bootstrap.wire import Channel, Descriptors, Frame, Kind, ProtocolError
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A contribution under a key that starts with "keep/", with copies of its descriptors."""
-
-    rank: int
-    index: int
-    payload: bytes
-    fds: list[int]
+from pycollectives.bootstrap.recorders import PREFIX, Recorders
+from pycollectives.bootstrap.wire import Channel, Frame, Kind, ProtocolError
 
 
 class Desk:
-    """The exchanges of a job and what is kept of them."""
+    """The exchanges of a job, and the recorders that it keeps."""
 
     def __init__(self, size: int, *, keep: bool) -> None:
         self.epochs = Epochs(size)
-        self.kept: dict[str, list[Kept]] = {}
+        self.recorders = Recorders(size)
         self._keep = keep
 
     def serve(self, rank: int, frame: Frame) -> list[Outcome]:
@@ -33,7 +22,11 @@ class Desk:
         if frame.kind == Kind.EXCHANGE:
             return self._exchange(rank, frame)
         if frame.kind == Kind.BYE:
+            self.recorders.leave(number(frame, "epoch"), rank)
             return self.epochs.close(number(frame, "epoch"), rank)
+        if frame.kind == Kind.RELEASE:
+            self.recorders.release(number(frame, "epoch"), str(frame.meta.get("key")), rank)
+            return []
         if frame.kind == Kind.WITHDRAW:
             self.epochs.withdraw(number(frame, "epoch"), rank, frame.ticket)
             return []
@@ -42,15 +35,17 @@ class Desk:
     def close(self) -> None:
         """Forget the exchanges and close every descriptor."""
         self.epochs = Epochs(self.epochs.size)
-        for kept in self.kept.values():
-            for each in kept:
-                close_all(each.fds)
-                each.fds.clear()
+        self.recorders.close()
 
     def _exchange(self, rank: int, frame: Frame) -> list[Outcome]:
         key, timeout = frame.meta.get("key"), frame.meta.get("timeout")
         if not isinstance(key, str) or not isinstance(timeout, (int, float)):
             raise ProtocolError("an exchange has no key or no timeout")
+        members = frame.meta.get("members")
+        if members is not None and not (
+            isinstance(members, list) and all(isinstance(each, int) for each in members)
+        ):
+            raise ProtocolError("the members of an exchange are no list of ranks")
         part = Contribution(
             rank=rank,
             ticket=frame.ticket,
@@ -59,17 +54,23 @@ class Desk:
             descriptors=frame.descriptors,
             deadline=time.monotonic() + timeout,
             timeout=timeout,
+            members=None if members is None else frozenset(members),
         )
-        if self._keep and key.startswith("keep/"):
-            copies = Descriptors.copy_of(part.descriptors.fds).take()
-            self.kept.setdefault(key, []).append(Kept(part.rank, part.index, part.payload, copies))
-        return self.epochs.join(number(frame, "epoch"), key, number(frame, "count"), part)
+        epoch, count = number(frame, "epoch"), number(frame, "count")
+        if self._keep and key.startswith(PREFIX) and part.descriptors.fds:
+            self.recorders.keep(epoch, key, rank, part.descriptors.fds[0])
+        return self.epochs.join(epoch, key, count, part)
 
 
 def answer(channel: Channel, outcome: Outcome) -> None:
     """Queue the answer to the call that has ended."""
     if outcome.parts is None:
-        error = {"error": outcome.error, "peer": outcome.peer}
+        error = {
+            "error": outcome.error,
+            "peer": outcome.peer,
+            "cause": outcome.cause,
+            "missing": outcome.missing,
+        }
         channel.queue(Kind.ERROR, ticket=outcome.ticket, meta=error)
         return
     channel.queue(

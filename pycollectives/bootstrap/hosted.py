@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ def random_name() -> str:
 
 
 class HostedRendezvous(SocketRendezvous):
-    """The rendezvous of rank 0, whose process holds the broker; the others are served beyond its close."""
+    """The rendezvous of the rank whose process holds the broker; the others are served beyond its close."""
 
     def __init__(self, connection: Connection, size: int, kind: str, broker: Broker) -> None:
         super().__init__(connection, size, kind, on_close=self._finish)
@@ -74,8 +75,13 @@ class HostedRendezvous(SocketRendezvous):
         self._broker.finish()
 
 
-def host(name: str, secret: bytes, size: int, kind: str) -> HostedRendezvous:
-    """Serve a job of ``size`` ranks at ``name``, as rank 0. Raises BootstrapError when the name is taken."""
+def host(
+    name: str, secret: bytes, size: int, kind: str, *, rank: int = 0, members: Sequence[int] | None = None
+) -> HostedRendezvous:
+    """Serve a job of ``size`` ranks at ``name``, as one of them. Raises BootstrapError when the name is taken.
+
+    ``members``: the ranks that are left of the job (default: all).
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(f"\0{name}")
@@ -84,24 +90,37 @@ def host(name: str, secret: bytes, size: int, kind: str) -> HostedRendezvous:
         if error.errno != errno.EADDRINUSE:
             raise
         raise BootstrapError(
-            f"the abstract socket {name!r} is taken: another job uses the same name", rank=0
+            f"the abstract socket {name!r} is taken: another job uses the same name", rank=rank
         ) from error
     listener.listen(size + 16)
-    return serve(listener, secret, size, kind)
+    return serve(listener, secret, size, kind, rank=rank, members=members)
 
 
-def serve(listener: socket.socket, secret: bytes, size: int, kind: str) -> HostedRendezvous:
-    """Serve a job of ``size`` ranks at a listening socket, as rank 0."""
-    broker = Broker(size, listener=listener, secret=secret)
+def serve(
+    listener: socket.socket,
+    secret: bytes,
+    size: int,
+    kind: str,
+    *,
+    rank: int = 0,
+    members: Sequence[int] | None = None,
+) -> HostedRendezvous:
+    """The same at a socket that listens."""
+    broker = Broker(size, keep=True, listener=listener, secret=secret)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    broker.attach(0, theirs)
+    broker.attach(rank, theirs)
+    for lost in set(range(size)) - set(range(size) if members is None else members):
+        broker.leave(lost, "was lost before")
     broker.start()
     _serving.add(broker)
-    return HostedRendezvous(Connection(Channel(ours, trusted=True), 0, "rank 0"), size, kind, broker)
+    connection = Connection(Channel(ours, trusted=True), rank, f"rank {rank}")
+    return HostedRendezvous(connection, size, kind, broker)
 
 
-def join(name: str, secret: bytes, rank: int, size: int, kind: str, timeout: float) -> SocketRendezvous:
-    """Come to the job at ``name`` as ``rank``; rank 0 may be late. Raises BootstrapError."""
+def join(
+    name: str, secret: bytes, rank: int, size: int, kind: str, timeout: float, *, host: int = 0
+) -> SocketRendezvous:
+    """Come to the job at ``name`` as ``rank``; rank ``host``, which serves it, may be late. Raises BootstrapError."""
     deadline = time.monotonic() + timeout
     pause = 0.001
     while True:
@@ -111,13 +130,13 @@ def join(name: str, secret: bytes, rank: int, size: int, kind: str, timeout: flo
             sock.connect(f"\0{name}")
             channel = introduce(sock, secret, rank, size, deadline)
             return SocketRendezvous(
-                Connection(channel, rank, "rank 0, which serves the exchanges,"), size, kind
+                Connection(channel, rank, f"rank {host}, which serves the exchanges,"), size, kind
             )
         except (ConnectionRefusedError, BlockingIOError, TimeoutError) as error:
             sock.close()
             if time.monotonic() + pause > deadline:
                 raise BootstrapError(
-                    f"rank 0 did not open its socket {name!r} within {timeout:g} s", rank=rank, peer=0
+                    f"rank {host} did not open its socket {name!r} within {timeout:g} s", rank=rank, peer=host
                 ) from error
         except BaseException:
             sock.close()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+from pycollectives import flight
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.output import Relay, Sink
 from pycollectives.bootstrap.rank_process import RankProcess
@@ -23,6 +24,8 @@ _PROMPT_SECONDS = 0.1
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGINT, *_ENDING, signal.SIGUSR1, signal.SIGUSR2)
 _TIMED_OUT = 124
+_LINES = 12
+_JUDGE_SECONDS = 1.0
 
 
 class Job:
@@ -38,6 +41,9 @@ class Job:
         self.limit = None if timeout is None else time.monotonic() + timeout
         self.timeout = timeout
         self.kill_at: float | None = None
+        self.failed: list[tuple[RankProcess, int, str]] = []  # until it is clear which of them ends the job
+        self.judge_at: float | None = None
+        self.report_folder: str | None = None
         self.interrupts = 0
         self.starting = True
         self.waiting: list[int] = []  # signals that came while ranks were being started
@@ -59,7 +65,7 @@ class Job:
         for number in self.waiting:
             self._forward(number)
         while not all(rank.ended for rank in self.ranks):
-            timed = [each for each in (self.limit, self.kill_at) if each is not None]
+            timed = [each for each in (self.limit, self.kill_at, self.judge_at) if each is not None]
             patience = max(0.0, min(timed) - time.monotonic()) if timed else None
             prompt = [
                 relay for rank in self.ranks for relay in rank.relays if relay.eager and relay.unfinished
@@ -114,13 +120,43 @@ class Job:
             relay.drain()
         code, how = rank.outcome()
         self.broker.leave(rank.rank, how)
-        if code == 0 or self.code is not None:
+        if code != 0 and self.code is None:
+            self.failed.append((rank, code, how))
+        self._judge()
+
+    def _judge(self) -> None:
+        """The first rank that fails ends the job. A rank that others have seen raise may take longer to end than they."""
+        if not self.failed or self.code is not None:
             return
+        rank, code, how = self.failed[0]
+        culprit = self.ranks[flight.first_to_raise(self.broker.recorders.snapshot(), rank.rank)]
+        if culprit is not rank:
+            if not culprit.ended and self.judge_at is None:
+                self.judge_at = time.monotonic() + _JUDGE_SECONDS
+            if not culprit.ended and time.monotonic() < (self.judge_at or 0.0):
+                return
+            rank, code, how = next((each for each in self.failed if each[0] is culprit), self.failed[0])
+        self.judge_at = None
         self.code = code
         others = [each for each in self.ranks if not each.ended]
         self._say(f"rank {rank.rank} {how}" + ("; ending the job" if others and not self.keep_going else ""))
+        self._report()
         if not self.keep_going:
             self._end(others)
+
+    def _report(self) -> None:
+        """Say who kept the others waiting. Before they are ended: then all would be gone."""
+        snapshot = self.broker.recorders.snapshot()
+        found = flight.findings(snapshot)
+        for line in found[:_LINES]:
+            self._say(line)
+        if len(found) > _LINES:
+            self._say(f"and {len(found) - _LINES} lines more")
+        if self.report_folder is not None:
+            try:
+                self._say(f"the last calls of all ranks are in {flight.save(snapshot, self.report_folder)}")
+            except OSError as error:
+                self._say(f"the last calls cannot be written to {self.report_folder}: {error.strerror}")
 
     def _end(self, ranks: Iterable[RankProcess]) -> None:
         """Ask ranks to end, and see to it."""
@@ -131,12 +167,15 @@ class Job:
             rank.signal(signal.SIGCONT)
 
     def _check_clock(self) -> None:
+        if self.judge_at is not None:
+            self._judge()
         now = time.monotonic()
         alive = [rank for rank in self.ranks if not rank.ended]
         if self.limit is not None and now >= self.limit and alive:
             self.limit = None
             self.code = self.code or _TIMED_OUT
             self._say(f"the job did not end within {self.timeout:g} s; ending it")
+            self._report()
             self._end(alive)
         if self.kill_at is not None and now >= self.kill_at and alive:
             self.kill_at = None

@@ -11,6 +11,8 @@ from pathlib import Path
 from pycollectives.bootstrap.job import Job
 from pycollectives.errors import InvalidArgumentError
 
+REPORT = "PYCOLLECTIVES_REPORT"
+
 
 def launch(
     n: int,
@@ -21,6 +23,7 @@ def launch(
     timeout: float | None = None,
     module: bool = False,
     keep_going: bool = False,
+    report: str | None = None,
 ) -> int:
     """Run ``argv`` as ``n`` ranks of one job and return the job's exit code.
 
@@ -32,16 +35,21 @@ def launch(
     The first rank that fails ends the job: the others get SIGTERM and, three seconds later, SIGKILL, and its
     exit code is returned (128 + the signal's number if it died of one). With ``keep_going`` the others run
     on, and the code is still that of the first to fail. After ``timeout`` seconds the job is ended with code
-    124. From the main thread, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to every rank once.
+    124. When the job fails, standard error says which ranks kept the others waiting; all that the flight
+    recorders hold is then written into the directory ``report`` (JSON, and a table as text; by default that of
+    the variable PYCOLLECTIVES_REPORT, if it is set). From the main thread, SIGINT, SIGTERM, SIGHUP, SIGUSR1
+    and SIGUSR2 are forwarded to every rank once.
 
     Raises InvalidArgumentError when there is nothing to run.
     """
     if n < 1:
         raise InvalidArgumentError(f"a job needs at least one rank, not {n}")
     command = _command(argv, module)
+    settings = dict(os.environ if env is None else env)
     job = Job(n, prefix=prefix, timeout=timeout, keep_going=keep_going)
+    job.report_folder = report or settings.get(REPORT) or None
     try:
-        return job.run(command, dict(os.environ if env is None else env))
+        return job.run(command, settings)
     finally:
         job.close()
 

@@ -22,6 +22,7 @@ class Contribution:
     descriptors: Descriptors
     deadline: float
     timeout: float
+    members: frozenset[int] | None = None  # the ranks that take part, where known
 
 
 class Outcome(NamedTuple):
@@ -32,6 +33,8 @@ class Outcome(NamedTuple):
     parts: list[Contribution] | None
     error: str = ""
     peer: int | None = None
+    cause: str = ""  # "gone", "late", or "" for anything else
+    missing: tuple[int, ...] = ()  # the indices that are late
 
 
 @dataclass
@@ -40,12 +43,14 @@ class _Exchange:
     count: int
     parts: dict[int, Contribution] = field(default_factory=dict)
     gave_up: dict[int, int] = field(default_factory=dict)  # index -> rank
+    members: frozenset[int] | None = None
 
 
 @dataclass
 class _Failure:
     error: str
     peer: int | None
+    cause: str
     told: set[int]
 
 
@@ -65,7 +70,7 @@ class Table:
                 del self._failures[key]  # this rank starts the next exchange of that name
             else:
                 self._tell(key, failure, part.rank)
-                return [Outcome(part.rank, part.ticket, None, failure.error, failure.peer)]
+                return [Outcome(part.rank, part.ticket, None, failure.error, failure.peer, failure.cause)]
         exchange = self._exchanges.setdefault(key, _Exchange(key, count))
         if any(other.rank == part.rank for other in exchange.parts.values()):
             text = f"exchange {key!r}: rank {part.rank} takes part twice at once"
@@ -80,6 +85,7 @@ class Table:
         if (other_part := exchange.parts.get(part.index)) is not None:
             text = f"exchange {key!r}: ranks {other_part.rank} and {part.rank} both are index {part.index}"
             return self._fail(exchange, text, part.rank, [part])
+        exchange.members = exchange.members or part.members
         exchange.parts[part.index] = part
         exchange.gave_up.pop(part.index, None)
         if len(exchange.parts) < count:
@@ -101,7 +107,7 @@ class Table:
             own = [part for part in exchange.parts.values() if part.rank == rank]
             if own:
                 text = f"exchange {exchange.key!r}: rank {rank} (index {own[0].index}) {reason}"
-                ended += self._fail(exchange, text, rank)
+                ended += self._fail(exchange, text, rank, cause="gone")
             else:
                 ended += self._fail_if_hopeless(exchange)
         return ended
@@ -147,31 +153,42 @@ class Table:
         if self.gone:
             text += f"; {self._gone_text(self.gone)}"
         peer = missing[0] if len(missing) == 1 and exchange.count == self.size else None
-        return Outcome(part.rank, part.ticket, None, text, peer)
+        return Outcome(part.rank, part.ticket, None, text, peer, "late", tuple(missing))
 
     def _fail_if_hopeless(self, exchange: _Exchange) -> list[Outcome]:
-        """An exchange fails as soon as fewer ranks are left than it still needs."""
+        """An exchange fails as soon as a member has gone or, where they are not known, fewer ranks are left than
+        it still needs."""
         came = {part.rank for part in exchange.parts.values()}
         gone = [rank for rank in self.gone if rank not in came]
-        needed = exchange.count - len(exchange.parts)
-        if self.size - len(came) - len(gone) >= needed:
+        if exchange.members is not None:
+            gone = [rank for rank in gone if rank in exchange.members]
+            hopeless = bool(gone)
+        else:
+            hopeless = self.size - len(came) - len(gone) < exchange.count - len(exchange.parts)
+        if not hopeless:
             return []
         text = f"exchange {exchange.key!r} cannot complete: {self._gone_text(gone)}"
-        return self._fail(exchange, text, gone[-1] if gone else None)
+        return self._fail(exchange, text, gone[-1] if gone else None, cause="gone")
 
     def _gone_text(self, ranks: Iterable[int]) -> str:
         return ", ".join(f"rank {rank} {self.gone[rank]}" for rank in sorted(ranks))
 
     def _fail(
-        self, exchange: _Exchange, error: str, peer: int | None, more: Iterable[Contribution] = ()
+        self,
+        exchange: _Exchange,
+        error: str,
+        peer: int | None,
+        more: Iterable[Contribution] = (),
+        cause: str = "",
     ) -> list[Outcome]:
         self._exchanges.pop(exchange.key, None)
         outcomes = [
-            Outcome(part.rank, part.ticket, None, error, peer) for part in [*exchange.parts.values(), *more]
+            Outcome(part.rank, part.ticket, None, error, peer, cause)
+            for part in [*exchange.parts.values(), *more]
         ]
         if len(self._failures) >= _REMEMBERED_FAILURES:
             del self._failures[next(iter(self._failures))]
-        failure = _Failure(error, peer, set())
+        failure = _Failure(error, peer, cause, set())
         self._failures[exchange.key] = failure
         for outcome in outcomes:
             self._tell(exchange.key, failure, outcome.rank)

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from pycollectives.errors import BootstrapError, InvalidArgumentError
+
+LOOK_SECONDS = 0.05  # between two calls of `look`
+
+
+class ExchangeError(BootstrapError):
+    """An exchange failed. `cause`: "gone", "late" (then `missing` are the indices that did not come), or "" for a
+    disagreement or a lost connection."""
+
+    def __init__(
+        self, message: str = "", *, cause: str = "", missing: Sequence[int] = (), **attributes: Any
+    ) -> None:
+        super().__init__(message, **attributes)
+        self.cause = cause
+        self.missing = tuple(missing)
 
 
 class Rendezvous(Protocol):
@@ -21,19 +35,36 @@ class Rendezvous(Protocol):
     kind: str
 
     def exchange(
-        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+        self,
+        key: str,
+        index: int,
+        count: int,
+        payload: bytes,
+        fds: Sequence[int],
+        timeout: float,
+        members: Sequence[int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[tuple[bytes, list[int]]]:
         """Give a payload and descriptors, get those of all participants.
 
         Collective among ``count`` ranks that name the same ``key``, each with its own ``index`` in
         0..count-1. Returns one ``(payload, descriptors)`` per index, the caller's included; the descriptors
         are new, close-on-exec and the caller's to close. ``fds`` stay the caller's. Several exchanges with
-        different keys may be under way at once, also from several threads of one rank.
+        different keys may be under way at once, also from several threads of one rank. ``members``, where
+        known, are the ranks that take part: the exchange fails as soon as one of them has gone. ``look`` is called
+        some times a second during the wait; what it raises ends it.
+
+        What is given under a key that starts with "keep/" outlives the rank, until `release`: see
+        recorders.py.
 
         Raises BootstrapError when a participant has gone, did not come within ``timeout`` seconds (the
         missing indices are named) or disagrees about ``count``; InvalidArgumentError for an index outside
         the count.
         """
+        ...
+
+    def release(self, key: str) -> None:
+        """What this rank has given under a key that starts with "keep/" is not needed any more."""
         ...
 
     def close(self) -> None:
@@ -75,7 +106,15 @@ class SingleRendezvous:
         self._pid = os.getpid()
 
     def exchange(
-        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+        self,
+        key: str,
+        index: int,
+        count: int,
+        payload: bytes,
+        fds: Sequence[int],
+        timeout: float,
+        members: Sequence[int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[tuple[bytes, list[int]]]:
         """Return the own contribution, its descriptors duplicated."""
         check_process(self._pid)
@@ -83,6 +122,9 @@ class SingleRendezvous:
         if self._closed:
             raise BootstrapError("the rendezvous is closed", rank=0)
         return [(bytes(payload), duplicate(fds))]
+
+    def release(self, key: str) -> None:
+        """See `Rendezvous.release`."""
 
     def close(self) -> None:
         """Leave."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +77,20 @@ class SpanningRendezvous:
         self._world, self._local = world, local
 
     def exchange(
-        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+        self,
+        key: str,
+        index: int,
+        count: int,
+        payload: bytes,
+        fds: Sequence[int],
+        timeout: float,
+        members: Sequence[int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[tuple[bytes, list[int]]]:
         """See `Rendezvous.exchange`. Descriptors come from ranks of this host only; others' lists are empty."""
         deadline = time.monotonic() + timeout
         head = _HEAD.pack(self.rank, len(fds))
-        parts = self._world.exchange(key, index, count, head + payload, [], timeout)
+        parts = self._world.exchange(key, index, count, head + payload, [], timeout, members, look)
         heads = [_HEAD.unpack_from(part) for part, _ in parts]
         found: list[tuple[bytes, list[int]]] = [(part[_HEAD.size :], []) for part, _ in parts]
         if not any(number for _, number in heads):
@@ -90,10 +98,16 @@ class SpanningRendezvous:
         hosts = self.network.hosts
         near = [i for i, (rank, _) in enumerate(heads) if hosts[rank] == hosts[self.rank]]
         left = max(0.0, deadline - time.monotonic())
-        passed = self._local.exchange(key, near.index(index), len(near), b"", fds, left)
+        neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
+        there = [neighbours.index(heads[i][0]) for i in near]
+        passed = self._local.exchange(key, near.index(index), len(near), b"", fds, left, there, look)
         for place, (_, descriptors) in zip(near, passed, strict=True):
             found[place][1].extend(descriptors)
         return found
+
+    def release(self, key: str) -> None:
+        """See `Rendezvous.release`. What has descriptors is kept by the local broker."""
+        self._local.release(key)
 
     def close(self) -> None:
         """See `Rendezvous.close`."""

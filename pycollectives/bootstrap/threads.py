@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pycollectives.bootstrap.matching import Contribution, Outcome, Table
-from pycollectives.bootstrap.rendezvous import Rendezvous, check_arguments, check_process
+from pycollectives.bootstrap.rendezvous import (
+    LOOK_SECONDS,
+    ExchangeError,
+    Rendezvous,
+    check_arguments,
+    check_process,
+)
 from pycollectives.bootstrap.wire import Descriptors
 from pycollectives.errors import BootstrapError, InvalidArgumentError
 
@@ -49,6 +55,8 @@ class ThreadGroup:
         payload: bytes,
         descriptors: Descriptors,
         timeout: float,
+        members: frozenset[int] | None,
+        look: Callable[[], None] | None,
     ) -> Outcome:
         """Contribute, and wait for the end."""
         deadline = time.monotonic() + timeout
@@ -57,14 +65,16 @@ class ThreadGroup:
             ticket = self._tickets
             self._outcomes[ticket] = None
             try:
-                part = Contribution(rank, ticket, index, payload, descriptors, deadline, timeout)
+                part = Contribution(rank, ticket, index, payload, descriptors, deadline, timeout, members)
                 self._deliver(self._table.join(key, count, part))
                 while (outcome := self._outcomes[ticket]) is None:
                     left = deadline - time.monotonic()
                     if left <= 0:
                         self._deliver(self._table.expire(time.monotonic()))
                     else:
-                        self._condition.wait(min(left, _LONGEST_SLEEP))
+                        self._condition.wait(min(left, _LONGEST_SLEEP if look is None else LOOK_SECONDS))
+                        if look is not None:
+                            look()
                 return outcome
             finally:
                 if self._outcomes.pop(ticket) is None:
@@ -90,7 +100,15 @@ class ThreadRendezvous:
         self._closed = False
 
     def exchange(
-        self, key: str, index: int, count: int, payload: bytes, fds: Sequence[int], timeout: float
+        self,
+        key: str,
+        index: int,
+        count: int,
+        payload: bytes,
+        fds: Sequence[int],
+        timeout: float,
+        members: Sequence[int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[tuple[bytes, list[int]]]:
         """See `Rendezvous.exchange`."""
         check_process(self._group.pid)
@@ -98,11 +116,31 @@ class ThreadRendezvous:
         if self._closed:
             raise BootstrapError("the rendezvous is closed", rank=self.rank)
         owned = Descriptors.copy_of(fds)
-        outcome = self._group.exchange(self.rank, key, index, count, bytes(payload), owned, timeout)
+        outcome = self._group.exchange(
+            self.rank,
+            key,
+            index,
+            count,
+            bytes(payload),
+            owned,
+            timeout,
+            None if members is None else frozenset(members),
+            look,
+        )
         if outcome.parts is None:
-            raise BootstrapError(outcome.error, rank=self.rank, peer=outcome.peer, collective="exchange")
+            raise ExchangeError(
+                outcome.error,
+                cause=outcome.cause,
+                missing=outcome.missing,
+                rank=self.rank,
+                peer=outcome.peer,
+                collective="exchange",
+            )
         copies = [Descriptors.copy_of(part.descriptors.fds) for part in outcome.parts]
         return [(part.payload, copy.take()) for part, copy in zip(outcome.parts, copies, strict=True)]
+
+    def release(self, key: str) -> None:
+        """See `Rendezvous.release`: the ranks are one process, and end together."""
 
     def close(self) -> None:
         """See `Rendezvous.close`."""
@@ -115,8 +153,9 @@ class ThreadRendezvous:
 class _Run:
     """One `run_threads` under way."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, abort: Callable[[Any], None]) -> None:
         self.group = ThreadGroup(size)
+        self.abort = abort
         self.results: list[Any] = [None] * size
         self.failure: BaseException | None = None
         self._lock = threading.Lock()
@@ -133,7 +172,7 @@ class _Run:
                 self._communicators[rank] = communicator
                 failed = self.failure is not None
             if failed:
-                _abort(communicator)
+                self._abort(communicator)
             self.results[rank] = fn(communicator, *args)
         except BaseException as error:
             self.fail(error, rank)
@@ -154,14 +193,16 @@ class _Run:
                 each, f"raised {type(error).__name__}: {error}" if rank is not None else "was interrupted"
             )
         for communicator in own + others:
-            _abort(communicator)
+            self._abort(communicator)
+
+    def _abort(self, communicator: Any) -> None:
+        with contextlib.suppress(Exception):  # the failure that led here is the one to report
+            self.abort(communicator)
 
 
 def _abort(communicator: Any) -> None:
-    abort = getattr(communicator, "abort", None)
-    if callable(abort):
-        with contextlib.suppress(Exception):  # the failure that led here is the one to report
-            abort()
+    if callable(abort := getattr(communicator, "abort", None)):
+        abort()
 
 
 def run_threads(
@@ -169,16 +210,18 @@ def run_threads(
     fn: Callable[..., Result],
     *args: Any,
     make: Callable[[Rendezvous], Any] = lambda rendezvous: rendezvous,
+    abort: Callable[[Any], None] = _abort,
 ) -> list[Result]:
     """Run ``fn(make(rendezvous), *args)`` in ``n`` threads, one per rank; return the results by rank.
 
-    When a rank raises, ``abort()`` is called on every communicator that has one, exchanges that wait for it
+    When a rank raises, ``abort`` is called with what ``make`` made for each rank (by default it calls the method of
+    that name, if there is one), exchanges that wait for it
     fail, all threads are joined, and the exception of the rank that failed first is raised. Raises
     InvalidArgumentError when ``n`` is less than 1.
     """
     if n < 1:
         raise InvalidArgumentError(f"run_threads needs at least one thread, not {n}")
-    run = _Run(n)
+    run = _Run(n, abort)
     threads = [
         threading.Thread(
             target=contextvars.copy_context().run,

@@ -44,6 +44,7 @@ class Kind(IntEnum):
     ANSWER = 8
     ERROR = 9
     BYE = 10
+    RELEASE = 11
 
 
 class ProtocolError(BootstrapError):

@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import CollectiveError, InvalidArgumentError, UnsupportedError
-from . import bench, doctor, explain, numerics, run, topo, trace, tune
+from . import bench, doctor, explain, inspect, numerics, run, topo, trace, tune
 
 app = typer.Typer(
     name="pycollectives",
@@ -34,6 +34,7 @@ app.command("tune")(tune.tune)
 app.command("explain")(explain.explain)
 app.command("trace")(trace.trace)
 app.command("topo")(topo.topo)
+app.command("inspect")(inspect.inspect)
 app.command("doctor")(doctor.doctor)
 app.command("numerics")(numerics.numerics)
 

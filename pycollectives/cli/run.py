@@ -24,6 +24,15 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Let the other ranks run on when one has failed.")
     ] = False,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            envvar="PYCOLLECTIVES_REPORT",
+            help="Write the last calls there on a failure.",
+        ),
+    ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +48,8 @@ def run(
     """Run a script on N ranks of this host, or of several.
 
     The options of `pycollectives run` come first: all that follows TARGET is the script's own, unchanged.
-    A rank that fails ends the job with its exit code; after --timeout the code is 124. With --hosts the ranks are started by
+    A rank that fails ends the job with its exit code; after --timeout the code is 124. Standard error then says
+    which ranks kept the others waiting, and in which call. With --hosts the ranks are started by
     the mpiexec that is installed here, in blocks, and the hosts need the same files in the same places.
 
     [bold]Examples[/bold]
@@ -61,5 +71,7 @@ def run(
             remote.launch(remote.parse_hosts(hosts, ranks), command, module=module, timeout=timeout)
         )
     n = len(os.sched_getaffinity(0)) if ranks is None else ranks
-    code = launch(n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going)
+    code = launch(
+        n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going, report=report
+    )
     raise typer.Exit(code)

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pycollectives import _core
 from pycollectives.bootstrap import SingleRendezvous, discover
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.client import SocketRendezvous
@@ -239,20 +241,57 @@ def test_waiting_costs_no_cpu(world: World) -> None:
     assert time.process_time() - before < 0.1
 
 
-def test_kept_descriptors_outlive_the_rank(world: World) -> None:
+def shared_mappings() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:pycollectives")
+
+
+def test_recorders_outlive_their_ranks(world: World) -> None:
+    before = shared_mappings()
     broker, everyone = world(2, keep=True)
-    fd = os.memfd_create("test")
-    os.write(fd, b"the last words")
-    got = together([lambda r=r: r.exchange("keep/log", r.rank, 2, b"p", [fd], 10) for r in everyone])
-    close_all([fd, *(fd for result in got for _, fds in result for fd in fds)])
-    together([lambda r=r: r.exchange("other", r.rank, 2, b"p", [], 10) for r in everyone])
-    everyone[1].close()
-    assert list(broker.kept) == ["keep/log"]
-    kept = sorted(broker.kept["keep/log"], key=lambda each: each.rank)
-    assert [(each.rank, each.index, each.payload) for each in kept] == [(0, 0, b"p"), (1, 1, b"p")]
-    assert all(os.pread(each.fds[0], 99, 0) == b"the last words" for each in kept)
-    broker.close()
-    assert all(not each.fds for each in kept)
+    cores = [_core.Communicator(rank, 2, 1 << 20, 0, 0) for rank in range(2)]
+    key = "keep/world/memory"
+    got = together([lambda r=r: r.exchange(key, r.rank, 2, b"", [cores[r.rank].fd], 10) for r in everyone])
+    close_all([fd for result in got for _, fds in result for fd in fds])
+    cores[1].say("the last words")
+    cores.clear()
+    broker.leave(1, "died")
+    [found] = broker.recorders.snapshot()["communicators"]
+    assert found["name"] == "world" and [each["size"] for each in found["ranks"]] == [2, 2]
+    assert [(each["rank"], each["error"], each["calls"]) for each in found["ranks"]] == [
+        (0, "", []),
+        (1, "the last words", []),
+    ]
+    assert broker.recorders.snapshot()["ended"] == {"1": "died"}
+    everyone[0].release(key)
+    deadline = time.monotonic() + 5
+    while shared_mappings() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert shared_mappings() <= before
+    [found] = broker.recorders.snapshot()["communicators"]  # the dead one's words are remembered
+    assert found["ranks"][1]["error"] == "the last words"
+
+
+def test_the_end_of_a_member_fails_an_exchange_of_some(world: World) -> None:
+    """Others are left, but they are not meant."""
+    broker, everyone = world(3)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(everyone[0].exchange, "k", 0, 2, b"", [], 30, [0, 1])
+        time.sleep(0.1)
+        broker.leave(1, "died")
+        error = waiting.exception(5)
+    assert isinstance(error, BootstrapError) and error.peer == 1 and "rank 1 died" in str(error)
+
+
+def test_a_look_ends_an_exchange(ranks: Callable[[int], list[Any]]) -> None:
+    def look() -> None:
+        if time.monotonic() > end:
+            raise ZeroDivisionError
+
+    end = time.monotonic() + 0.3
+    first, _ = ranks(2)
+    with pytest.raises(ZeroDivisionError):
+        first.exchange("k", 0, 2, b"", [], 30, None, look)
+    assert time.monotonic() < end + 1
 
 
 def test_a_frame_that_claims_an_exabyte_ends_its_connection() -> None:
