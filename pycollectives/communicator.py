@@ -7,9 +7,8 @@ import json
 import operator
 import os
 import sys
-import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,11 @@ from .device import Device, Options
 from .errors import (
     AbortedError,
     BootstrapError,
-    CollectiveTimeoutError,
     InvalidArgumentError,
-    PeerError,
     TransportError,
     UnsupportedError,
 )
+from .exchange_watch import Watch
 from .family import Family
 from .group import Grouping, outside
 from .inspection import Inspection
@@ -39,7 +37,6 @@ from .schedule.registry import on_change
 from .settings import Settings
 from .uneven import Uneven
 from .verbs import Verbs
-from .waiting import warn
 from .work import forget_finished
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -83,11 +80,11 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         timeout: float,
         holds: bool,
         device: Options | None = None,
-        look: Callable[[], None] | None = None,
+        parent: Communicator | None = None,
     ) -> Communicator:
-        """A communicator of some ranks of a job that have met before. `look` raises if it cannot be made any more."""
+        """A communicator of some ranks of a job that have met before; all of them are members of `parent`."""
         made = cls.__new__(cls)
-        made._make(family, name, ranks, timeout=timeout, holds=holds, device=device, look=look)
+        made._make(family, name, ranks, timeout=timeout, holds=holds, device=device, parent=parent)
         return made
 
     def _make(
@@ -99,10 +96,9 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         timeout: float,
         holds: bool,
         device: Options | None = None,
-        look: Callable[[], None] | None = None,
+        parent: Communicator | None = None,
     ) -> None:
         self.timeout = timeout
-        self._look = look
         self._core: Any = None
         self._family, self._holds = family, holds
         self._rendezvous, self._regions = family.rendezvous, family.regions
@@ -114,9 +110,11 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._splits = self._arrays = 0
         self._network = network_of(self._rendezvous, self.world_ranks)
         _core.warn_after(settings.warn_seconds())
+        self._parent = parent  # who is known to have gone, until this communicator knows it itself
         self.settings = self._agree()
         patience = settings.patience(len(self._neighbours), spans_hosts=self._network is not None)
         shared = self._share_memory(*patience)
+        self._parent = None
         self._messages = _core.Messages(self._core, *patience)
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
@@ -179,7 +177,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         if network is not None:
             number = max(offer[-1] for offer in offers)
             network.connect(core, self.world_ranks, number, self.settings.longest_message)
-        self._core, self._look = core, core.check
+        self._core = core
         return set.intersection(*(set(numbers) for _, _, numbers, *_ in offers))
 
     # -- the group ---------------------------------------------------------------------------------------------
@@ -205,19 +203,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self, what: str, payload: bytes, fds: Sequence[int] = (), *, keep: bool = False
     ) -> list[tuple[bytes, list[int]]]:
         key = f"{self.name}/{what}"
-        patience = settings.warn_seconds() or float("inf")
-        due = time.monotonic() + patience
-
-        def look() -> None:
-            nonlocal due, patience
-            if self._look is not None:
-                self._look()
-            if time.monotonic() > due:
-                warn(
-                    f"rank {self.rank} waits for other ranks of {self.name!r} for {patience:g} s, to exchange {what}"
-                )
-                due, patience = due + patience, 2 * patience
-
+        witness = self if self._core is not None else self._parent
+        watch = Watch(self, what, None if witness is None else witness._core)
         try:
             return self._rendezvous.exchange(
                 f"keep/{key}" if keep else key,
@@ -227,15 +214,12 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
                 fds,
                 self.timeout,
                 self.world_ranks,
-                look,
+                watch.look,
             )
         except ExchangeError as error:
-            if self.name == "world" and self._core is None:
+            if witness is None and self.name == "world":
                 raise  # the ranks have not met before
-            peer = self.world_ranks.index(error.peer) if error.peer in self.world_ranks else None
-            peer = error.missing[0] if error.missing else peer  # its index is its rank here
-            kind = {"gone": PeerError, "late": CollectiveTimeoutError}.get(error.cause, BootstrapError)
-            raise kind(str(error), rank=self.rank, peer=peer, collective=what) from None
+            raise watch.explain(error, (witness or self).world_ranks) from None
 
     def _agree(self) -> Settings:
         """Rank 0's settings."""
@@ -288,7 +272,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
             timeout=self.timeout,
             holds=False,
             device=self._device_options(),
-            look=self._look,
+            parent=self,
         )
 
     def _device_options(self) -> Options | None:

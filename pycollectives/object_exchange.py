@@ -77,6 +77,7 @@ class Exchange:
         try:
             return steps(*arguments)
         except KeyboardInterrupt:  # in the middle: the other ranks would wait for the rest
+            self.comm._native().abort(interrupted=True)
             self.comm.abort()
             raise
 

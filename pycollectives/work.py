@@ -83,6 +83,7 @@ class TaskWork(Work):
             self._result = self._context.run(self._function)
         except KeyboardInterrupt as error:  # in its middle: the other ranks would wait for the rest
             self._error = error
+            self._core.abort(interrupted=True)
             self._comm.abort()
             raise
         except BaseException as error:

@@ -189,6 +189,12 @@ void bind_communicator(py::module_& module) {
            })
       .def("check", &Communicator::check)
       .def("gone", [](Handle& self, int peer) { return self.group().gone(peer); })
+      .def("shrinking",
+           [](Handle& self) {
+             for (int peer = 0; peer < self.group().size(); ++peer)
+               if (peer != self.group().rank() && shrinking(self.group(), peer)) return peer;
+             return -1;
+           })
       .def("survivors", &survivors, py::arg("timeout"))
       .def("open_door", [](Handle& self, uint64_t attempt,
                            const std::string& door) { open_door(self.group(), attempt, door); })
@@ -210,7 +216,7 @@ void bind_communicator(py::module_& module) {
                       const py::gil_scoped_release release;
                       self.set_sequence(next);
                     })
-      .def("abort", &Communicator::abort)
+      .def("abort", &Communicator::abort, py::arg("interrupted") = false)
       .def("forget", &Handle::forget)
       .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
 

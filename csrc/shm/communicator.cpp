@@ -257,8 +257,12 @@ void Communicator::check() {
   }
 }
 
-void Communicator::abort() {
-  if (!forgotten_) group_.poison(ErrorKind::aborted);
+void Communicator::abort(bool interrupted) {
+  if (forgotten_) return;
+  if (interrupted)
+    group_.poison(ErrorKind::interrupted, group_.rank());
+  else
+    group_.poison(ErrorKind::aborted);
 }
 
 }  // namespace pc

@@ -52,7 +52,8 @@ class Communicator {
   // Ends what is pending, then finds out who is left.
   Survivors survivors(uint64_t timeout_ns);
   void check();   // throws what has made the communicator unusable
-  void abort();   // from any thread: wakes everyone with AbortedError
+  // From any thread: wakes everyone with AbortedError; with PeerError if the caller was interrupted.
+  void abort(bool interrupted = false);
   void close();   // never waits for peers
   void forget();  // in a forked child: no memory, no thread, no lock can be used any more
 

@@ -115,13 +115,15 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   }
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || has_finished(peer, sequence)) continue;
-    const std::string what = gone(peer);  // it may have finished, and left, since the question before
-    if (!what.empty() && !has_finished(peer, sequence) && (!remote(peer) || lost_for_good(peer)))
-      throw Error(ErrorKind::peer, what, peer);
+    std::string what = gone(peer);
+    if (remote(peer) && !what.empty() && !lost_for_good(peer)) continue;
     // Whoever shrinks the communicator makes no calls on it meanwhile.
-    if (waited_ns >= kCompareAfter && shrinking(*this, peer) &&
+    if (what.empty() && waited_ns >= kCompareAfter && shrinking(*this, peer) &&
         record(peer, sequence).sequence.load(std::memory_order_acquire) < sequence)
-      throw Error(ErrorKind::peer, "rank " + std::to_string(peer) + " shrinks the communicator", peer);
+      what = "rank " + std::to_string(peer) + " shrinks the communicator";
+    if (what.empty() || has_finished(peer, sequence)) continue;  // it may have finished, and left, meanwhile
+    if (poisoned()) raise_poison(sequence);  // it has raised before, which is what there is to say
+    throw Error(ErrorKind::peer, what, peer);
   }
 }
 
@@ -141,6 +143,16 @@ std::string Group::whereabouts(int peer) const {
                      : call->state == CallState::failed ? " after it had failed in call "
                                                         : " after call ";
   return text + when + std::to_string(last) + " " + call_text(*call);
+}
+
+bool Group::in_a_call(uint64_t then) const {
+  const uint64_t last = last_sequence(recorder(rank_));
+  for (uint64_t sequence = last; sequence && sequence + kRecords > last; --sequence) {
+    const auto call = read_call(recorder(rank_), sequence);
+    if (!call) return false;
+    if (call->started < then) return call->state == CallState::running || call->ended > then;
+  }
+  return false;
 }
 
 std::string Group::own_call(uint64_t sequence) const {
@@ -314,8 +326,9 @@ void Group::raise_poison(uint64_t sequence) {
   if (kind == ErrorKind::timeout && !said.empty()) {
     const uint64_t waited_in = control(raiser).failed_call.load(std::memory_order_relaxed);
     const auto call = read_call(recorder(raiser), waited_in), mine = read_call(recorder(rank_), waited_in);
-    const bool awaited =  // this rank came too late itself, or was stopped
-        culprit == rank_ || (call && (!mine || mine->started > call->ended));
+    const bool late = call && (!mine || mine->started > call->ended);
+    // This rank was stopped or came too late itself; but not if it was kept by somebody else in an earlier call.
+    const bool awaited = culprit == rank_ || (late && !in_a_call(call->ended));
     if (!awaited) throw Error(kind, said + ", as " + who + " noticed", culprit);
   }
   const std::string why = kind == ErrorKind::timeout       ? " waited in vain for this rank"

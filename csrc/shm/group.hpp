@@ -146,6 +146,7 @@ class Group {
   bool has_finished(int peer, uint64_t sequence) const;
   bool lost_for_good(int peer);
   bool died(int peer) const;
+  bool in_a_call(uint64_t then) const;  // was this rank in one, at that time in ticks?
   std::string process(int peer) const;
   std::string whereabouts(int peer) const;
   std::string said(int peer) const;

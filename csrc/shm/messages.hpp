@@ -220,7 +220,6 @@ class Messages {
   void look_at_peers(Request& request);
   bool withdraw(Request& request, const Error& error);
   [[noreturn]] void raise(Error error, const Request& request) const;
-  [[noreturn]] void raise_poison() const;
   std::string timeout_text(const Request& request);
   std::string waiting_text(const Request& request);
 

@@ -13,7 +13,7 @@ void Messages::submit(const std::shared_ptr<Request>& request) {
   request->started_ns = now_ns();
   try {
     if (group_.poisoned()) [[unlikely]]
-      raise_poison();
+      group_.raise_poison(0);
     const Lock lock(*this);
     request->self = request;
     open_.fetch_add(1);

@@ -7,6 +7,7 @@
 #include "core/verbs.hpp"
 #include "shm/executor.hpp"
 #include "shm/messages.hpp"
+#include "shm/survivors.hpp"
 
 namespace pc {
 
@@ -39,15 +40,6 @@ void Messages::raise(Error error, const Request& request) const {
   throw error;
 }
 
-void Messages::raise_poison() const {
-  const uint64_t word = group_.control(rank_).poison.load(std::memory_order_acquire);
-  if (static_cast<ErrorKind>(word >> 48) ==
-      ErrorKind::mismatch)  // a message has no part in it, and no call to compare
-    throw Error(ErrorKind::mismatch, "the ranks disagree in a collective; the communicator is unusable",
-                static_cast<int>(word & 0xffffffu) - 1);
-  group_.raise_poison(0);
-}
-
 void Messages::refuse_after_fork() const {
   if (!to_serve_)
     throw Error(
@@ -76,7 +68,7 @@ void Messages::start(Request& request) {
   refuse_after_fork();
   try {
     if (group_.poisoned()) [[unlikely]]
-      raise_poison();
+      group_.raise_poison(0);
     const Lock lock(*this);
     issue(request);
   } catch (const Error& error) {
@@ -172,7 +164,7 @@ bool Messages::await(Request& request, uint64_t timeout_ns) {
 
 // The slow look at everything that may end the wait.
 void Messages::look(Request& request) {
-  if (group_.poisoned()) raise_poison();
+  if (group_.poisoned()) group_.raise_poison(0);
   if (closed_.load(std::memory_order_relaxed)) throw Error(ErrorKind::aborted, "the communicator is closed");
   look_at_peers(request);
   if (request.done.load(std::memory_order_acquire)) return;
@@ -191,7 +183,10 @@ void Messages::look_at_peers(Request& request) {
   int lost = 0;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || (request.peer != kAny && request.peer != peer)) continue;
-    const std::string what = group_.gone(peer);
+    std::string what = group_.gone(peer);
+    const bool shrinks = what.empty() && shrinking(group_, peer);
+    if (shrinks && now_ns() - request.started_ns > kCompareAfter)
+      what = "rank " + std::to_string(peer) + " shrinks the communicator";
     if (what.empty()) continue;
     {  // what it had sent before is still in the stream
       const Lock lock(*this);

@@ -56,6 +56,7 @@ class Outcome:
     when: float = 0.0
     problem: str = ""  # what is wrong with that
     fault: float = 0.0  # when it happened, on the victim
+    outside: bool = False  # outside of a collective, so that the library knows nothing of it
     trace: str = ""
 
 
@@ -78,9 +79,10 @@ class Child:
 def live(comm: pc.Communicator, plan: Scenario, outcome: Outcome) -> None:
     """The program of a rank. Raises what the library raises."""
     mine = comm.rank == plan.victim
-    if plan.fault == "stop":
-        comm.timeout = PATIENCE if not mine else 10.0
     for i, call in enumerate(plan.calls):
+        if i == plan.at and plan.fault == "stop":
+            comm.barrier()  # all begin to lose their patience at the same time
+            comm.timeout = PATIENCE if not mine else 10.0
         if i == plan.at and (mine or plan.fault == "jitter"):
             outcome.fault = time.monotonic()
             begin(comm, plan)
@@ -97,7 +99,7 @@ def live(comm: pc.Communicator, plan: Scenario, outcome: Outcome) -> None:
         "interrupt",
     ):  # the fault may have had too few instructions
         _core.inject_fault("none")
-        outcome.fault = time.monotonic()
+        outcome.fault, outcome.outside = time.monotonic(), True
         if plan.fault == "raise":
             raise pc.TransportError("an injected fault")
         os.kill(
@@ -242,7 +244,7 @@ def watch(plan: Scenario, made: list[Child], broker: Broker) -> dict[str, Any]:
     """
     snapshot: dict[str, Any] = {}
     victim, deadline = made[plan.victim], time.monotonic() + LIMIT
-    kill_at = resume_at = None
+    kill_at = resume_by = None
     rng = random.Random(plan.seed)
     while any(child.status is None for child in made) and time.monotonic() < deadline:
         waiting = [fd for child in made for fd in (child.pipe if child.open else -1, child.pidfd) if fd >= 0]
@@ -267,9 +269,13 @@ def watch(plan: Scenario, made: list[Child], broker: Broker) -> dict[str, Any]:
                     os.kill(child.pid, signal.SIGKILL)
             kill_at = float("inf")
         others = [child for child in made if child is not victim]
-        if plan.fault == "stop" and resume_at is None and all(child.status is not None for child in others):
-            resume_at = now
-            os.kill(victim.pid, signal.SIGCONT if rng.random() < 0.5 else signal.SIGKILL)
+        if (
+            plan.fault == "stop"
+            and victim.status is None
+            and all(child.status is not None for child in others)
+        ):
+            resume_by = resume_by or rng.choice((signal.SIGCONT, signal.SIGKILL))
+            os.kill(victim.pid, resume_by)  # again and again: it may not have stopped yet
     for child in made:
         if child.status is not None:
             while child.open and (data := os.read(child.pipe, 1 << 16)):
@@ -343,7 +349,8 @@ def judge_one(plan: Scenario, mine: bool, outcome: Outcome, victim: Child, fault
         yield "does not say who died where"
     if plan.fault == "stop" and "stopped" not in outcome.text:
         yield "does not say who was stopped"
-    if plan.fault == "raise" and "an injected fault" not in outcome.text:
+    outside = victim.outcome is not None and victim.outcome.outside
+    if plan.fault == "raise" and not outside and "an injected fault" not in outcome.text:
         yield "does not say what was raised"
     if plan.fault == "disagree" and f"rank {plan.victim} called" not in outcome.text and plan.size > 2:
         yield "does not say who disagrees"

@@ -35,7 +35,7 @@ ENDS = {  # what the survivors raise; None: nothing
     "abort": "AbortedError",
     "massacre": None,  # all are killed
 }
-PATIENCE = 0.8  # seconds that the ranks wait for a stopped one
+PATIENCE = 1.0  # seconds that the ranks wait for a stopped one
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,9 @@ def test_the_launcher_names_the_straggler(
         rf"world: ranks 0, 2, 3 wait for it in {re.escape(CALL)}, for [\d.]+ [mu]?s", lines[2]
     ), err
     text = Path(lines[3].removeprefix("the last calls of all ranks are in "))
-    assert "ring" in text.read_text() and "communicator world/1.0, 4 ranks" in text.read_text()
+    assert "ring" in text.read_text() and "communicator world, 4 ranks" in text.read_text()
+    # Ranks that end in order close what they have: a communicator in which nobody failed may be gone by now.
+    assert what == "raised" or "communicator world/1.0, 4 ranks" in text.read_text()
     snapshot = json.loads(text.with_suffix(".json").read_text())
     world = snapshot["communicators"][0]
     calls = world["ranks"][1]["calls"]  # of the dead

@@ -1,0 +1,69 @@
+"""What a rank does while it waits for others in an exchange of the bootstrap: a collective may have failed meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from .bootstrap.rendezvous import ExchangeError
+from .errors import BootstrapError, CollectiveError, CollectiveTimeoutError, PeerError
+from .waiting import warn
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+_GRACE = 0.5  # seconds: an answer to all may be on its way to this rank, while another one has gone on
+_DEATH = 0.1  # seconds from the end of a connection to that of its process
+_PAUSE = 0.005
+
+
+class Watch:
+    """One exchange. `core`: of a communicator whose members include those of `comm`, or None if there is none."""
+
+    def __init__(self, comm: Communicator, what: str, core: Any) -> None:
+        self._comm, self._what, self._core = comm, what, core
+        self._patience = settings.warn_seconds() or float("inf")
+        self._due = time.monotonic() + self._patience
+        self._shrinks: float | None = None
+
+    def look(self) -> None:
+        """Called some times a second. Raises what ends the wait."""
+        now = time.monotonic()
+        if self._core is not None:
+            self._core.check()
+            self._look_for_shrink(now)
+        if now > self._due:
+            warn(
+                f"rank {self._comm.rank} waits for other ranks of {self._comm.name!r} for {self._patience:g} s, "
+                f"to exchange {self._what}"
+            )
+            self._due, self._patience = self._due + self._patience, 2 * self._patience
+
+    def explain(self, error: ExchangeError, ranks: Sequence[int]) -> CollectiveError:
+        """What the program is told. `ranks`: those of the job, as the communicator of `core` numbers them."""
+        peer = self._comm.world_ranks[error.missing[0]] if error.missing else error.peer
+        peer = ranks.index(peer) if peer in ranks else None
+        text = str(error)
+        if error.cause == "gone" and peer is not None and (gone := self._gone(peer)):
+            text = f"{gone}; needed for {self._what} of {self._comm.name!r}"
+        kind = {"gone": PeerError, "late": CollectiveTimeoutError}.get(error.cause, BootstrapError)
+        return kind(text, rank=self._comm.rank, peer=peer, collective=self._what)
+
+    def _look_for_shrink(self, now: float) -> None:
+        peer = self._core.shrinking()
+        if peer < 0:
+            self._shrinks = None
+        elif self._shrinks is None:
+            self._shrinks = now
+        elif now - self._shrinks > _GRACE:
+            raise PeerError(f"rank {peer} shrinks the communicator", rank=self._comm.rank, peer=peer)
+
+    def _gone(self, peer: int) -> str:
+        if self._core is None:
+            return ""
+        deadline = time.monotonic() + _DEATH
+        while not (text := self._core.gone(peer)) and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        return str(text)
