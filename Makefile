@@ -11,7 +11,7 @@ INSTALL := $(PIP) --no-build-isolation --check-build-dependencies --editable
 CPP_FILES := find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh'
 # Ends a run that hangs outside any test; ABRT prints the stack of every thread.
 PYTEST = timeout --foreground --signal=ABRT --kill-after=10 $(1) $(PY) -m pytest
-CORE := -m "not slow and not cluster and not torch and not cuda"
+CORE := -m "not slow and not faults and not cluster and not torch and not cuda"
 # No ranks, no times: several of these may run at once.
 PURE := tests/schedule
 
