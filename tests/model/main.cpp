@@ -9,8 +9,8 @@ int main(int argc, char** argv) {
   using namespace model;
   const bool slow = argc > 1 && std::strcmp(argv[1], "--slow") == 0;
   int wrong = 0, explored = 0;
-  for (const auto& family :
-       {message_models(), stream_models(), doorbell_models(), record_models(), poison_models()})
+  for (const auto& family : {message_models(), stream_models(), doorbell_models(), record_models(),
+                             poison_models(), survivor_models()})
     for (const Model& one : family) {
       if (one.slow && !slow) continue;
       std::vector<std::string> runs{""};

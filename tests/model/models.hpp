@@ -21,6 +21,7 @@ std::vector<Model> stream_models();    // streams.cpp: point-to-point messages
 std::vector<Model> doorbell_models();  // doorbell.cpp: going to sleep and being woken
 std::vector<Model>
 record_models();  // records.cpp: the flight recorder's records and the agreement before the output
-std::vector<Model> poison_models();  // poison.cpp: reading in place from a rank that may give up
+std::vector<Model> poison_models();    // poison.cpp: reading in place from a rank that may give up
+std::vector<Model> survivor_models();  // survivors.cpp: agreeing on the ranks that are left
 
 }  // namespace model

@@ -1,5 +1,5 @@
 // Records: a rank writes one per call into a ring of few (here: one), others compare fingerprints with their own
-// (Executor::begin, Executor::agreed, Group::fingerprint_of).
+// (Group::enter, Executor::agreed, Group::fingerprint_of). The texts that records name are kept in the same way (Table).
 #include "models.hpp"
 
 namespace model {
