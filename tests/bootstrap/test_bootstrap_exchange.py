@@ -248,7 +248,7 @@ def shared_mappings() -> int:
 def test_recorders_outlive_their_ranks(world: World) -> None:
     before = shared_mappings()
     broker, everyone = world(2, keep=True)
-    cores = [_core.Communicator(rank, 2, 1 << 20, 0, 0) for rank in range(2)]
+    cores = [_core.Communicator(rank, 2, 1 << 20, 0, 0, 0) for rank in range(2)]
     key = "keep/world/memory"
     got = together([lambda r=r: r.exchange(key, r.rank, 2, b"", [cores[r.rank].fd], 10) for r in everyone])
     close_all([fd for result in got for _, fds in result for fd in fds])
