@@ -46,8 +46,9 @@ class Watch:
         peer = self._comm.world_ranks[error.missing[0]] if error.missing else error.peer
         peer = ranks.index(peer) if peer in ranks else None
         text = str(error)
-        if error.cause == "gone" and peer is not None and (gone := self._gone(peer)):
-            text = f"{gone}; needed for {self._what} of {self._comm.name!r}"
+        if error.cause == "gone" and peer is not None and self._has_gone(peer):
+            peer = self._first_to_go(len(ranks))
+            text = f"{self._core.gone(peer)}; needed for {self._what} of {self._comm.name!r}"
         kind = {"gone": PeerError, "late": CollectiveTimeoutError}.get(error.cause, BootstrapError)
         return kind(text, rank=self._comm.rank, peer=peer, collective=self._what)
 
@@ -60,10 +61,15 @@ class Watch:
         elif now - self._shrinks > _GRACE:
             raise PeerError(f"rank {peer} shrinks the communicator", rank=self._comm.rank, peer=peer)
 
-    def _gone(self, peer: int) -> str:
-        if self._core is None:
-            return ""
-        deadline = time.monotonic() + _DEATH
-        while not (text := self._core.gone(peer)) and time.monotonic() < deadline:
+    def _has_gone(self, peer: int) -> bool:
+        deadline = time.monotonic() + (0.0 if self._core is None else _DEATH)
+        while self._core is not None and not self._core.gone(peer):
+            if time.monotonic() > deadline:
+                return False
             time.sleep(_PAUSE)
-        return str(text)
+        return self._core is not None
+
+    def _first_to_go(self, size: int) -> int:
+        """Others may have left since that one did. The dead have not said when."""
+        gone = [rank for rank in range(size) if self._core.gone(rank)]
+        return min(gone, key=lambda rank: int(self._core.state(rank)["left_ns"]))

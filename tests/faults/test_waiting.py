@@ -72,7 +72,9 @@ def test_a_member_that_dies_ends_an_exchange(fresh: Any) -> None:
     """Enough other ranks are left to complete it, but they are not meant."""
     results = fresh(5).run(waiting_ranks.die_in_an_exchange, died=[2])
     peer, text, seconds = results[0]
-    assert peer == 1 and re.match(r"rank 1 \(process \d+\) died before its first call; needed for array", text)
+    assert peer == 1 and re.match(
+        r"rank 1 \(process \d+\) died before its first call; needed for array", text
+    )
     assert seconds < 2.0
 
 
