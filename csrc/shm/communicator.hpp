@@ -51,7 +51,7 @@ class Communicator {
   void remove_region(uint32_t id);
   // Ends what is pending, then finds out who is left.
   Survivors survivors(uint64_t timeout_ns);
-  void check();   // throws what has made the communicator unusable
+  void check();  // throws what has made the communicator unusable
   // From any thread: wakes everyone with AbortedError; with PeerError if the caller was interrupted.
   void abort(bool interrupted = false);
   void close();   // never waits for peers
