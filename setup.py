@@ -62,7 +62,9 @@ def cpp_extension(name: str, *folders: str) -> Extension:
 
 
 # The emulated device tells ThreadSanitizer itself of its threads; what the sanitizer sees of it would be noise.
-UNINSTRUMENTED = {f"csrc/cuda/emulation/{name}.cpp" for name in ("fibre", "machine", "runtime")}
+UNINSTRUMENTED = {
+    str(path) for path in Path("csrc/cuda/emulation").glob("*.cpp") if path.name != "kernels.cpp"
+}
 
 
 def emulated_extension() -> Extension:

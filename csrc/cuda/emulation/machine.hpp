@@ -6,7 +6,8 @@
 // and the same seed gives the same one again.
 //
 //     emulation/fibre.hpp     a stack to run on
-//     emulation/machine.hpp   blocks, warps, the schedule; what kernels call
+//     emulation/machine.hpp   what kernels call, and how they are started
+//     emulation/scheduler.hpp blocks, warps, whose turn it is; meetings.cpp: barriers; lines.cpp: stores that are seen later
 //     emulation/device.hpp    the functions of kernels/ptx.cuh on top
 //     emulation/runtime.hpp   memory, streams and launches: the part of the CUDA runtime that the host side uses
 #pragma once
