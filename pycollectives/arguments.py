@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import ops
-from .arrays import Array, Buffers, as_input, prepare, reducible
+from .arrays import Array, Buffers, as_input, no_input, prepare, reducible, shape_of
 from .calls import Kind
 from .errors import InvalidArgumentError, MismatchError
 from .ops import Operator
@@ -45,9 +45,13 @@ def resolve(
     uneven: bool,
 ) -> Arguments:
     """Checks the arguments of `contract`'s verb. Raises InvalidArgumentError, UnsupportedError."""
-    if x is None and contract.input == "root" and comm.rank != root and isinstance(out, np.ndarray):
-        x = np.empty((0,) * max(1, out.ndim), out.dtype)  # scatter: `out` says all there is to say
-        absent = True
+    if (
+        x is None
+        and contract.input == "root"
+        and comm.rank != root
+        and (nothing := no_input(out)) is not None
+    ):
+        x, absent = nothing, True  # scatter: `out` says all there is to say
     else:
         x, absent = as_input(x), False
     if operator is not None and operator.user is not None:
@@ -92,7 +96,8 @@ class _Form:
             return prepare(x, out, shape, any_shape=True, shift=self.rank * x.nbytes), x.size
         if self.verb in ("reduce_scatter", "scatter"):
             if self.absent:
-                return prepare(x, out, out.shape), out.size * self.size
+                shape, count = shape_of(out)
+                return prepare(x, out, shape), count * self.size
             return prepare(
                 x, out, self._block_shape(), any_shape=True, shift=-self.rank * (x.nbytes // self.size)
             ), x.size
@@ -127,7 +132,7 @@ class _Form:
         x = self.x
         if x.ndim == 0:
             raise InvalidArgumentError(f"{self.verb}v needs rows to count; x has no axis")
-        row = self.out.shape[1:] if self.absent else x.shape[1:]
+        row = shape_of(self.out)[0][1:] if self.absent else x.shape[1:]
         width = math.prod(row)
         if self.verb == "all_to_all":
             return self._all_to_allv(counts, row, width)

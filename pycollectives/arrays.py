@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .device.arrays import DeviceView, absent, contiguous, empty_like, view_of
 from .errors import InvalidArgumentError, UnsupportedError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -34,6 +35,8 @@ def as_input(x: Any, what: str = "x") -> Array:
     """`x` as a NumPy array in native byte order; InvalidArgumentError for what cannot be one."""
     if isinstance(x, np.ndarray):
         array = x
+    elif (found := view_of(x)) is not None:
+        return found
     else:
         try:
             array = np.asarray(x)
@@ -50,6 +53,21 @@ def as_input(x: Any, what: str = "x") -> Array:
             f"use {what}.astype({dtype.newbyteorder('=').name!r})"
         )
     return array
+
+
+def no_input(out: Any) -> Array | None:
+    """An input of no elements, where the output is; None where there is no output."""
+    if isinstance(out, np.ndarray) and not isinstance(out, DeviceView):
+        return np.empty((0,) * max(1, out.ndim), out.dtype)
+    view = view_of(out)
+    return None if view is None else absent(view)
+
+
+def shape_of(out: Any) -> tuple[tuple[int, ...], int]:
+    """The shape and the elements of an output."""
+    array = out if isinstance(out, np.ndarray) else view_of(out)
+    assert array is not None
+    return array.shape, array.size
 
 
 def address(array: Array) -> int:
@@ -102,6 +120,8 @@ def prepare(
     x: Array, out: Any, shape: tuple[int, ...] | None, *, any_shape: bool = False, shift: int = 0
 ) -> Buffers:
     """Contiguous buffers for a call. `shape` is the result's, None where this rank has none."""
+    if isinstance(x, DeviceView):
+        return _prepare_on_device(x, out, shape, any_shape=any_shape, shift=shift)
     source = x if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(x.shape)
     if shape is None:
         return Buffers(source, None, None)
@@ -113,6 +133,35 @@ def prepare(
     if result.flags.c_contiguous:
         return Buffers(source, result, result)
     return Buffers(source, np.empty(shape, x.dtype), result)
+
+
+@dataclass
+class DeviceBuffers(Buffers):
+    """Buffers in device memory; the caller gets `made`."""
+
+    made: Any = None
+
+    def finish(self) -> Any:
+        """The result is there when the stream has reached it; a strided one is written on that stream, too."""
+        return self.made
+
+
+def _prepare_on_device(
+    x: DeviceView, out: Any, shape: tuple[int, ...] | None, *, any_shape: bool, shift: int
+) -> DeviceBuffers:
+    source = contiguous(x)
+    if shape is None:
+        return DeviceBuffers(source, None, None)
+    target = empty_like(x, shape) if out is None else out
+    view = view_of(target)
+    if view is None:
+        raise InvalidArgumentError(f"x is in device memory, but out, a {type(out).__name__}, is not")
+    check_output(view, x.dtype, shape, any_shape=any_shape)
+    if out is not None:
+        check_overlap(x, view, shift)
+        if not view.flags.c_contiguous:
+            raise UnsupportedError("out in device memory must be contiguous")
+    return DeviceBuffers(source, view, view, target)
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from . import _core, dispatch, ops, settings
 from .arguments import Arguments, resolve
 from .arrays import Array, address, as_input
 from .calls import Calls, Kind
-from .device import Device
+from .device.device import Device
 from .errors import InvalidArgumentError
 from .group import current
 from .schedule import COLLECTIVES, Algorithm, Collective
@@ -39,7 +39,6 @@ class Caller(_core.Endpoint):
     settings: settings.Settings
     _calls: Calls
     _messages: Any
-    _device: Device | None
 
     def _native(self) -> Any:
         """The native communicator. Raises AbortedError when it is closed, BootstrapError in a forked child."""
@@ -47,6 +46,10 @@ class Caller(_core.Endpoint):
 
     def abort(self) -> None:
         """From any thread: every rank's pending and later calls on this communicator raise AbortedError."""
+        raise NotImplementedError
+
+    def _device_of(self, arguments: Arguments) -> Device | None:
+        """The device that makes a call, None where the CPU does."""
         raise NotImplementedError
 
     def _call(
@@ -95,8 +98,8 @@ class Caller(_core.Endpoint):
                 verb,
             )
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
-        if self._device is not None:
-            return self._device.call(arguments, async_op=async_op)
+        if (device := self._device_of(arguments)) is not None:
+            return device.call(arguments, async_op=async_op)
         prepared = self._calls.find(arguments.kind)
         buffers, limit = arguments.buffers, self._limit(timeout)
         source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from . import _core, settings, shrinking
+from .arguments import Arguments
 from .arrays import Array
 from .bootstrap.rendezvous import ExchangeError, Rendezvous, close_all
 from .bootstrap.spanning import network_of
 from .calls import Calls
-from .device import Device, Options
+from .device import Options
+from .device.arrays import DeviceView
+from .device.device import Device
 from .errors import (
     AbortedError,
     BootstrapError,
@@ -320,6 +323,15 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
             if self._device is not None:
                 self._device.abort()
             self._core.abort()
+
+    def _device_of(self, arguments: Arguments) -> Device | None:
+        """The device that makes a call: arrays in device memory need one, which all ranks open at the first such call."""
+        x = arguments.x
+        if not isinstance(x, DeviceView):
+            return self._device if self._device is not None and self._device.options.emulated else None
+        if self._device is None:
+            self._device = Device(self, Options(), x.number)
+        return self._device
 
     def __enter__(self) -> Communicator:
         return self

@@ -11,7 +11,7 @@ import numpy as np
 
 from .arrays import as_input
 from .caller import UNEVEN
-from .device import DeviceCall
+from .device.device import DeviceCall
 from .dtypes import element_of
 from .errors import InvalidArgumentError
 from .group import outside
@@ -88,8 +88,8 @@ class Plans(Objects, ObjectMessages, Neighbors):
             options["algorithm"],
             options.get("deterministic", False),
         )
-        if self._device is not None:
-            return self._device.plan(arguments)
+        if (device := self._device_of(arguments)) is not None:
+            return device.plan(arguments)
         kind = arguments.kind
         return persistent(
             core,

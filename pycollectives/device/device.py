@@ -6,11 +6,15 @@ Kind -> calls.Calls.recipe -> native Call (plan and tables in device memory) -> 
 from __future__ import annotations
 
 import importlib
+import json
+import os
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Arguments
-from ..arrays import Array, address
-from ..errors import DeviceError
+from ..arrays import address
+from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
+from .arrays import DeviceView, stream_of
 from .options import PROTOCOLS, Options
 
 if TYPE_CHECKING:
@@ -42,19 +46,25 @@ def native(emulated: bool) -> Any:
 
 
 class Device:
-    """The device side of a communicator; its ranks have met when it exists."""
+    """The device side of a communicator; its ranks have met when it exists.
 
-    def __init__(self, comm: Communicator, options: Options) -> None:
+    `number`: of the device, -1 for the current one. `blocks`: of one call at most; those of all ranks on one device fit there
+    together, since they wait for each other. Raises DeviceError on every rank if one of them has no device, or too small a one,
+    UnsupportedError between hosts.
+    """
+
+    def __init__(self, comm: Communicator, options: Options, number: int = -1) -> None:
         self.comm, self.options = comm, options
+        if comm._network is not None and len(set(comm.hosts)) > 1:
+            raise UnsupportedError("arrays in device memory cannot be moved between hosts: pass host arrays")
+        self.number, self.blocks, group = self._meet(number)
         module = native(options.emulated)
-        group = f"{comm.name} {id(comm._rendezvous) if comm.rank == 0 else ''}"
-        group = comm._exchange("device", group.encode())[0][0].decode()
         self._rank = module.Rank(
             name=group,
             rank=comm.rank,
             size=comm.size,
-            device=0,
-            blocks=options.blocks,
+            device=self.number,
+            blocks=self.blocks,
             depth=options.depth,
             slot_bytes=options.slot_bytes,
             number_bits=options.number_bits,
@@ -66,6 +76,30 @@ class Device:
         self._rank.open()
         comm._exchange("device open", b"")
         self._kept: dict[Kind, Any] = {}
+        self._under_way: deque[DeviceWork] = deque()
+
+    def _meet(self, number: int) -> tuple[int, int, str]:
+        """The own device, the blocks of a call, and a name that no other communicator has."""
+        comm, options = self.comm, self.options
+        offer: dict[str, Any] = {"group": f"{comm.name} {os.getpid()} {id(comm)}"}
+        try:
+            module = native(options.emulated)
+            number = module.current_device() if number < 0 else number
+            offer |= {"bus": module.bus_id(number), "capacity": module.capacity(number)}
+        except DeviceError as error:
+            offer["error"] = str(error)
+        offers = [json.loads(text) for text, _ in comm._exchange("device", json.dumps(offer).encode())]
+        for rank, one in enumerate(offers):
+            if "error" in one:
+                raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
+        ranks_on = Counter(one["bus"] for one in offers)
+        blocks = min(one["capacity"] // ranks_on[one["bus"]] for one in offers)
+        if blocks == 0:
+            raise DeviceError(
+                f"{max(ranks_on.values())} ranks are on one device, whose {offers[0]['capacity']} multiprocessors "
+                "cannot hold a block of each at once"
+            )
+        return number, min(options.blocks, blocks), offers[0]["group"]
 
     def find(self, kind: Kind) -> Any:
         """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError."""
@@ -78,9 +112,11 @@ class Device:
         calls, options = self.comm._calls, self.options
         one = calls.choose(kind)
         made = calls.recipe(one, kind)
+        if made.user is not None:
+            raise UnsupportedError("user operators run on the CPU only: pass host arrays")
         fingerprint = kind.fingerprint(one.name)
         number = NATIVE.get((kind.verb, one.name)) if options.native and kind.counts is None else None
-        if number is not None and made.user is None:
+        if number is not None:
             return self._rank.prepare_direct(
                 algorithm=number,
                 count=sum(made.blocks),
@@ -93,7 +129,7 @@ class Device:
                 factor=made.factor,
                 fingerprint=fingerprint,
                 threads=options.threads,
-                blocks=options.blocks,
+                blocks=self.blocks,
                 least_slice=options.least_slice,
                 always_stage=options.always_stage,
             )
@@ -114,7 +150,7 @@ class Device:
             factor=made.factor,
             fingerprint=fingerprint,
             threads=options.threads,
-            lanes=options.blocks,
+            lanes=self.blocks,
             least_slice=options.least_slice,
         )
 
@@ -127,20 +163,46 @@ class Device:
         return "ll" if nbytes <= LL_BYTES else "simple"
 
     def call(self, arguments: Arguments, *, async_op: bool) -> Any:
-        """Make a call; `async_op`: return a DeviceWork at once."""
-        self._launch(self.find(arguments.kind), arguments)
-        if async_op:
-            return DeviceWork(self, arguments)
-        self._rank.synchronize()
-        return arguments.buffers.finish()
+        """Make a call; `async_op`: return a DeviceWork at once.
+
+        Arrays in device memory: on the stream that is current in their library, without waiting; an asynchronous call on a
+        stream of its own that begins where that one stands.
+        """
+        call = self.find(arguments.kind)
+        stream = self._stream(arguments)
+        if not async_op:
+            self._launch(call, arguments, stream)
+            if not stream:
+                self._rank.synchronize()
+            return arguments.buffers.finish()
+        if stream:
+            self._rank.follow(stream)
+        self._launch(call, arguments, 0)
+        while self._under_way and self._under_way[0].done():
+            self._under_way.popleft()
+        work = DeviceWork(self, arguments, self._rank.mark())
+        self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
+        return work
 
     def plan(self, arguments: Arguments) -> DeviceCall:
-        """The persistent form of a call."""
+        """The persistent form of a call. Raises UnsupportedError for strided arrays in device memory."""
+        if isinstance(arguments.x, DeviceView) and arguments.buffers.x is not arguments.x:
+            raise UnsupportedError("a plan takes no strided array in device memory: pass a contiguous one")
         return DeviceCall(self, self.find(arguments.kind), arguments)
 
-    def _launch(self, call: Any, arguments: Arguments) -> None:
+    def _stream(self, arguments: Arguments) -> int:
+        """The caller's stream, 0 for arrays in host memory. Raises InvalidArgumentError for arrays of another device."""
+        for x in (arguments.buffers.x, arguments.buffers.out):
+            if isinstance(x, DeviceView) and x.number not in (-1, self.number):
+                raise InvalidArgumentError(
+                    f"an array is on device {x.number}, but this rank's calls are made on device {self.number}"
+                )
+        return stream_of(arguments.x) if isinstance(arguments.x, DeviceView) else 0
+
+    def _launch(self, call: Any, arguments: Arguments, stream: int) -> None:
         buffers = arguments.buffers
-        self._rank.launch(call, address(buffers.x), 0 if buffers.out is None else address(buffers.out))
+        target = 0 if buffers.out is None else address(buffers.out)
+        self._rank.launch(call, address(buffers.x), target, stream)
 
     def abort(self) -> None:
         """End the kernels that wait, of all ranks."""
@@ -154,21 +216,26 @@ class Device:
 class DeviceWork:
     """An asynchronous device call. `wait()` returns its result, or raises what it found."""
 
-    def __init__(self, device: Device, arguments: Arguments) -> None:
-        self._device, self._arguments = device, arguments
+    def __init__(self, device: Device, arguments: Arguments, event: Any) -> None:
+        self._device, self._arguments, self._event = device, arguments, event
+        self._result: Any = None
         self._finished = False
 
     def done(self) -> bool:
         """Has the call ended? Never blocks."""
-        return self._finished or bool(self._device._rank.done)
+        return self._finished or bool(self._event.done)
 
-    def wait(self, timeout: float | None = None) -> Array | None:
-        """Wait for the end and return the result."""
+    def wait(self, timeout: float | None = None) -> Any:
+        """Return the result: when it is there, or, in device memory, for use on the caller's stream, which waits for it."""
         if not self._finished:
-            self._device._rank.synchronize()
+            if stream := self._device._stream(self._arguments):
+                self._event.hold(stream)
+                self._device._rank.check()
+            else:
+                self._device._rank.synchronize()
+            self._result = self._arguments.buffers.finish()
             self._finished = True
-            self._arguments.buffers.finish()
-        return self._arguments.buffers.result
+        return self._result
 
 
 class DeviceCall:
@@ -177,10 +244,13 @@ class DeviceCall:
     def __init__(self, device: Device, call: Any, arguments: Arguments) -> None:
         self._device, self._call, self._arguments = device, call, arguments
 
-    def __call__(self) -> Array | None:
-        buffers, x = self._arguments.buffers, self._arguments.x
-        if buffers.x is not x:
+    def __call__(self) -> Any:
+        device, arguments = self._device, self._arguments
+        buffers, x = arguments.buffers, arguments.x
+        stream = device._stream(arguments)
+        if not stream and buffers.x is not x:
             buffers.x[...] = x.reshape(buffers.x.shape)
-        self._device._launch(self._call, self._arguments)
-        self._device._rank.synchronize()
+        device._launch(self._call, arguments, stream)
+        if not stream:
+            device._rank.synchronize()
         return buffers.finish()

@@ -14,7 +14,10 @@ import pytest
 
 import pycollectives as pc
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "communicator"), str(Path(__file__).parents[1])]
+sys.path[:0] = [
+    *(str(Path(__file__).parents[1] / name) for name in ("communicator", "device")),
+    str(Path(__file__).parents[1]),
+]
 
 if folder := os.environ.get("PYCOLLECTIVES_EMULATED"):
     pc.__path__.insert(0, folder)

@@ -1,11 +1,12 @@
 // The part of the CUDA runtime that the host side uses, on the emulated device: the same names, arguments and meaning.
 //
-// A stream is a queue of launches and copies. Nothing runs until it has to: a thread that waits for its stream waits until all
+// A stream is a queue of launches, copies and waits. Nothing runs until it has to: a thread that waits for its stream waits until all
 // ranks of its gang wait for theirs; the last one runs the machine, so that one seed always gives one interleaving.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "cuda/emulation/machine.hpp"
@@ -26,6 +27,7 @@ struct Event;
 }  // namespace pc::emulation
 using cudaStream_t = pc::emulation::Stream*;
 using cudaEvent_t = pc::emulation::Event*;
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -58,10 +60,13 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
 cudaError_t cudaFree(void* pointer);
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream);
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes);
@@ -71,11 +76,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+struct cudaFuncAttributes {
+  int numRegs;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer);
 cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned flags);
@@ -85,9 +98,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 namespace pc::emulation {
 
-// `invoke` calls the kernel with its one argument, `bytes` of which are copied at launch.
+// `invoke` calls the kernel with its one argument, `bytes` of which are copied at launch. `home`: the own stream of its rank.
 cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
-                   size_t shared_bytes, cudaStream_t stream);
+                   size_t shared_bytes, cudaStream_t stream, cudaStream_t home);
+
+void later(cudaStream_t stream, std::function<void()> act);  // the host does it when the stream comes there
+
+// What is queued in between runs at each launch of the graph instead.
+void begin_capture(cudaStream_t stream);
+std::function<void(cudaStream_t)> end_capture(cudaStream_t stream);
 
 // The stream belongs to rank `rank` of the `size` ranks that are known by `name`.
 void join(cudaStream_t stream, const std::string& name, int rank, int size);

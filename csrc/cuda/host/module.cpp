@@ -65,16 +65,12 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
   return self.prepare_direct({static_cast<Direct>(algorithm), count, root, blocks}, options, always_stage);
 }
 
-void launch_direct(Rank& self, const PreparedDirect& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
-  const py::gil_scoped_release release;
-  self.launch_direct(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
-                     reinterpret_cast<cudaStream_t>(stream));
-}
+cudaStream_t stream_of(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
-void launch(Rank& self, const PreparedCall& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
+template <class Prepared>
+void launch(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
   const py::gil_scoped_release release;
-  self.launch(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
-              reinterpret_cast<cudaStream_t>(stream));
+  self.launch(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), stream_of(stream));
 }
 
 void bind(py::module_& module) {
@@ -94,6 +90,26 @@ void bind(py::module_& module) {
       .def_property_readonly("kernel", [](const PreparedDirect& call) { return call.kernel.name; })
       .def_property_readonly("rounds", [](const PreparedDirect& call) { return call.layout.call.rounds; })
       .def_property_readonly("blocks", [](const PreparedDirect& call) { return call.layout.blocks; });
+  py::class_<Event, std::shared_ptr<Event>>(module, "Event", "When what has been launched so far is over.")
+      .def_property_readonly("done", &Event::done)
+      .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
+  module.def("capacity", &capacity, py::arg("device"), "Blocks that a device can hold at once.");
+  module.def("current_device", [] {
+    require_driver();
+    int device = 0;
+    check(cudaGetDevice(&device), "asking for the current device");
+    return device;
+  });
+  module.def("bus_id", [](int device) {
+    require_driver();
+    char text[64];
+    check(cudaDeviceGetPCIBusId(text, sizeof text, device), "asking for the device");
+    return std::string(text);
+  });
+  module.def("synchronize", [](uintptr_t stream) {
+    const py::gil_scoped_release release;
+    check(cudaStreamSynchronize(stream_of(stream)), "waiting for a stream");
+  });
   py::class_<Rank>(module, "Rank", "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
@@ -110,11 +126,14 @@ void bind(py::module_& module) {
            py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
            py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"))
-      .def("launch", &launch, py::arg("call"), py::arg("source"), py::arg("target"), py::arg("stream") = 0)
-      .def("launch", &launch_direct, py::arg("call"), py::arg("source"), py::arg("target"),
+      .def("launch", &launch<PreparedCall>, py::arg("call"), py::arg("source"), py::arg("target"),
+           py::arg("stream") = 0)
+      .def("launch", &launch<PreparedDirect>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
       .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("done", &Rank::done)
+      .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
+      .def("mark", &Rank::mark)
+      .def("check", &Rank::check_calls)
       .def_property_readonly("device", &Rank::device)
       .def("abort", &Rank::abort);
 }
@@ -138,6 +157,25 @@ PYBIND11_MODULE(_cuda_emulated, module) {
         pc::emulation::set_options({seed, patience, starve});
       },
       py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true);
+  module.def("make_stream", [] {
+    cudaStream_t stream;
+    pc::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    return reinterpret_cast<uintptr_t>(stream);
+  });
+  module.def("destroy_stream", [](uintptr_t stream) {
+    pc::cuda::check(cudaStreamDestroy(reinterpret_cast<cudaStream_t>(stream)), "destroying a stream");
+  });
+  module.def("begin_capture",
+             [](uintptr_t stream) { pc::emulation::begin_capture(reinterpret_cast<cudaStream_t>(stream)); });
+  module.def("end_capture", [](uintptr_t captured) {
+    const auto replay = pc::emulation::end_capture(reinterpret_cast<cudaStream_t>(captured));
+    return py::cpp_function([replay](uintptr_t stream) { replay(reinterpret_cast<cudaStream_t>(stream)); });
+  });
+  module.def("copy", [](uintptr_t stream, uintptr_t to, uintptr_t from, size_t bytes) {
+    pc::cuda::check(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes,
+                                    cudaMemcpyDefault, reinterpret_cast<cudaStream_t>(stream)),
+                    "copying");
+  });
   module.def("statistics", [] {
     const auto found = pc::emulation::statistics();
     return std::pair(found.switches, found.scope_errors);

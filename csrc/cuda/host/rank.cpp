@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace pc::cuda {
 namespace {
@@ -28,14 +30,37 @@ class On {
   int before_ = 0;
 };
 
+// While a stream of this thread is being captured, CUDA refuses much that could belong to the capture; nothing below does.
+class NotCaptured {
+ public:
+  NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Whose calls the caller's streams hold, where several ranks are in this process: a kernel that waits for another rank must not
+// stand before that rank's in one stream.
+struct Claims {
+  std::mutex mutex;
+  std::map<std::pair<std::string, cudaStream_t>, const Rank*> owner;
+};
+Claims& claims() {
+  static Claims one;
+  return one;
+}
+
 }  // namespace
 
 Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& options)
-    : rank_(rank),
+    : name_(name),
+      rank_(rank),
       size_(static_cast<int>(options.size)),
       device_(device),
       segment_(divide(options)),
       segments_(options.size, nullptr) {
+  require_driver();
   const On on(device_);
   memory_ = DeviceMemory(segment_.bytes);
   check(cudaMemset(memory_.data(), 0, segment_.bytes), "clearing device memory");
@@ -44,18 +69,29 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
   status_ = static_cast<Status*>(status);
   std::memset(status_, 0, sizeof(Status));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+  check(cudaStreamCreateWithFlags(&service_, cudaStreamNonBlocking), "making a stream");
+  order_ = std::make_unique<Event>();
+  arrival_ = std::make_unique<Event>();
   segments_[static_cast<size_t>(rank_)] = memory_.data();
 #ifdef PC_EMULATED
-  emulation::join(stream_, name, rank_, size_);
-#else
-  static_cast<void>(name);
+  emulation::join(stream_, name_, rank_, size_);
 #endif
 }
 
 Rank::~Rank() {
-  if (stream_) static_cast<void>(cudaStreamDestroy(stream_));
-  if (event_) static_cast<void>(cudaEventDestroy(event_));
+  {
+    const std::scoped_lock lock(claims().mutex);
+    std::erase_if(claims().owner, [this](const auto& claim) { return claim.second == this; });
+  }
+  if (status_) abort();  // what still runs uses the memory
+  if (order_) order_->wait();
+  if (stream_) static_cast<void>(cudaStreamSynchronize(stream_));
+  kept_.clear();
+  work_ = StreamMemory();
+  scratch_ = StreamMemory();
+  if (service_) static_cast<void>(cudaStreamSynchronize(service_));
+  for (cudaStream_t stream : {stream_, service_})
+    if (stream) static_cast<void>(cudaStreamDestroy(stream));
   for (void* memory : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
   if (status_) static_cast<void>(cudaFreeHost(status_));
 }
@@ -86,6 +122,7 @@ void Rank::attach(int peer, const std::string& text) {
   }
   void* memory = reinterpret_cast<void*>(handle.address);
   if (handle.pid == getpid()) {
+    shares_process_ = true;
     if (handle.device != device_) {
       const cudaError_t error = cudaDeviceEnablePeerAccess(handle.device, 0);
       if (error == cudaErrorPeerAccessAlreadyEnabled)
@@ -106,39 +143,44 @@ void Rank::open() {
   if (std::find(segments_.begin(), segments_.end(), nullptr) != segments_.end())
     throw Error(ErrorKind::bootstrap, "not all ranks are attached");
   const On on(device_);
-  table_ = DeviceMemory(segments_.size() * sizeof(char*));
-  check(cudaMemcpy(table_.data(), segments_.data(), table_.bytes(), cudaMemcpyHostToDevice),
-        "copying to the device");
+  load_kernels();
+  table_ = upload(segments_.data(), segments_.size() * sizeof(char*));
   std::vector<char*> regions(2 * segments_.size(), nullptr);  // region 0 is the address space, 1 the segments
   std::copy(segments_.begin(), segments_.end(), regions.begin() + size_);
-  regions_ = DeviceMemory(regions.size() * sizeof(char*));
-  check(cudaMemcpy(regions_.data(), regions.data(), regions_.bytes(), cudaMemcpyHostToDevice),
-        "copying to the device");
+  regions_ = upload(regions.data(), regions.size() * sizeof(char*));
   open_ = true;
 }
 
 std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
                                             CallOptions options) {
   const On on(device_);
+  const NotCaptured mode;
   DevicePlan layout(*plan, extent, options, segment_);
   const Kernel kernel =
       find_kernel({options.protocol, options.dtype, options.op, options.moves, options.any});
   options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
   auto call = std::make_shared<PreparedCall>(
-      PreparedCall{std::move(plan), options, std::move(layout), kernel, DeviceMemory()});
-  call->tables = DeviceMemory(call->layout.bytes.size());
-  check(cudaMemcpy(call->tables.data(), call->layout.bytes.data(), call->tables.bytes(),
-                   cudaMemcpyHostToDevice),
-        "copying a plan to the device");
+      PreparedCall{std::move(plan), options, std::move(layout), kernel, nullptr});
+  call->tables = upload(call->layout.bytes.data(), call->layout.bytes.size());
   reserve(work_, call->layout.work_bytes);
   reserve(scratch_, call->layout.scratch_bytes);
   return call;
 }
 
-void Rank::reserve(DeviceMemory& memory, size_t bytes) {
+// On a stream that nothing else uses: what is copied there waits for no kernel, and is there for all streams.
+const char* Rank::upload(const void* data, size_t bytes) {
+  kept_.emplace_back(bytes, service_);
+  check(cudaMemcpyAsync(kept_.back().data(), data, bytes, cudaMemcpyHostToDevice, service_),
+        "copying to the device");
+  check(cudaStreamSynchronize(service_), "copying to the device");
+  return kept_.back().data();
+}
+
+void Rank::reserve(StreamMemory& memory, size_t bytes) {
   if (memory.bytes() >= bytes) return;
-  DeviceMemory larger(std::max(bytes, memory.bytes() * 2));
-  retired_.push_back(std::exchange(memory, std::move(larger)));
+  StreamMemory larger(std::max(bytes, memory.bytes() * 2), service_);
+  check(cudaStreamSynchronize(service_), "allocating device memory");
+  kept_.push_back(std::exchange(memory, std::move(larger)));
 }
 
 std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct, const CallOptions& options,
@@ -150,41 +192,68 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
       PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage});
 }
 
-// The stream to launch on. Calls run in the order of their issue, whatever their streams.
+// The stream to launch on. Calls run in the order of their issue, whatever their streams; one that is captured has its place in the
+// order where its graph is launched.
 cudaStream_t Rank::begin(cudaStream_t stream) {
   if (!open_) throw Error(ErrorKind::bootstrap, "the communicator is not open");
   raise_failure();
   if (!stream) stream = stream_;
+  if (stream == stream_ && last_stream_ == stream_) return stream;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+  captured_ = status != cudaStreamCaptureStatusNone;
+  if (captured_) return stream;
+  if (stream != stream_ && shares_process_) claim(stream);
   if (last_stream_ && last_stream_ != stream) {
-    check(cudaEventRecord(event_, last_stream_), "recording an event");
-    check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+    if (last_stream_ == stream_) order_->record(stream_);
+    order_->hold(stream);
   }
   last_stream_ = stream;
   return stream;
+}
+
+// The caller may destroy his stream: where it stands is recorded now.
+void Rank::end(cudaStream_t stream) {
+  if (stream != stream_ && !captured_) order_->record(stream);
+}
+
+void Rank::claim(cudaStream_t stream) {
+  if (stream == cudaStreamPerThread) return;
+  const std::scoped_lock lock(claims().mutex);
+  const Rank*& owner = claims().owner[{name_, stream}];
+  if (owner && owner != this && owner->last_stream_ == stream && !owner->order_->done())
+    throw Error(ErrorKind::invalid_argument,
+                "the ranks " + std::to_string(owner->rank_) + " and " + std::to_string(rank_) +
+                    " of one process call on the same stream, where each would wait for the other: give "
+                    "every rank a stream",
+                owner->rank_);
+  owner = this;
 }
 
 void Rank::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* call, size_t bytes,
                  size_t shared, cudaStream_t stream) {
   const dim3 grid(blocks), block(threads);
 #ifdef PC_EMULATED
-  check(emulation::launch(kernel.invoke, grid, block, call, bytes, shared, stream), "launching a kernel");
+  check(emulation::launch(kernel.invoke, grid, block, call, bytes, shared, stream, stream_),
+        "launching a kernel");
 #else
   static_cast<void>(bytes);
   void* arguments[] = {const_cast<void*>(call)};
   check(cudaLaunchKernel(kernel.function, grid, block, arguments, shared, stream), "launching a kernel");
 #endif
+  end(stream);
 }
 
 void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaStream_t stream) {
   const On on(device_);
   stream = begin(stream);
   const DevicePlan& layout = prepared.layout;
-  const char* tables = prepared.tables.data();
+  const char* tables = prepared.tables;
   char *from = static_cast<char*>(const_cast<void*>(in)), *to = static_cast<char*>(out);
   Call call{};
   char* const base[kPlaces] = {from, to, work_.data(), from, to, scratch_.data()};
   std::copy_n(base, kPlaces, call.base);
-  call.segments = reinterpret_cast<char* const*>(table_.data());
+  call.segments = reinterpret_cast<char* const*>(table_);
   call.status = status_;
   call.instructions = reinterpret_cast<const Instruction*>(tables + layout.instructions);
   call.operands = reinterpret_cast<const Operand*>(tables + layout.operands);
@@ -203,7 +272,7 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   call.slice_elements = layout.slice_elements;
   call.dtype = static_cast<uint32_t>(prepared.options.dtype);
   call.op = static_cast<uint32_t>(prepared.options.op);
-  if (layout.nchannels == 0) return;
+  if (layout.nchannels == 0) return end(stream);
   start(prepared.kernel, layout.nchannels * layout.lanes, prepared.options.threads, &call, sizeof call,
         shared_bytes(call.size), stream);
 }
@@ -213,15 +282,15 @@ uint64_t Rank::place_of(const void* memory) const {
   return one_process_ ? reinterpret_cast<uint64_t>(memory) : 0;
 }
 
-void Rank::launch_direct(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
+void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
   const On on(device_);
   stream = begin(stream);
   const DirectLayout& layout = prepared.layout;
   DirectCall call = layout.call;
   call.in = static_cast<char*>(const_cast<void*>(in));
   call.out = static_cast<char*>(out);
-  call.segments = reinterpret_cast<char* const*>(table_.data());
-  call.regions = reinterpret_cast<char* const*>(regions_.data());
+  call.segments = reinterpret_cast<char* const*>(table_);
+  call.regions = reinterpret_cast<char* const*>(regions_);
   call.status = status_;
   const bool overlap = call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
   if (!prepared.always_stage) {
@@ -242,7 +311,18 @@ void Rank::synchronize() {
   raise_failure();
 }
 
-bool Rank::done() { return cudaStreamQuery(stream_) == cudaSuccess; }
+void Rank::follow(cudaStream_t stream) {
+  const On on(device_);
+  arrival_->record(stream);
+  arrival_->hold(stream_);
+}
+
+std::shared_ptr<Event> Rank::mark() {
+  const On on(device_);
+  auto event = std::make_shared<Event>();
+  event->record(stream_);
+  return event;
+}
 
 void Rank::abort() {
   std::atomic_ref(status_->abort).store(1, std::memory_order_release);
@@ -264,6 +344,36 @@ void Rank::raise_failure() {
   }
   if (failure || std::atomic_ref(status_->abort).load(std::memory_order_acquire))
     throw Error(ErrorKind::aborted, "the communicator was aborted");
+}
+
+void load_kernels() {
+  const auto load = [](const Kernel& kernel) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
+  };
+  for (int any = 0; any < 2; ++any) {
+    for (int moves = 0; moves < 2; ++moves) {
+      for (int type = 0; type < dtype_count; ++type) {
+        for (int op = 0; op < reduce_op_count; ++op) {
+          Wanted wanted{Protocol::ll, static_cast<DType>(type), static_cast<ReduceOp>(op), moves != 0,
+                        any != 0};
+          load(find_direct(wanted));
+          for (uint32_t p = 0; p < kProtocols; ++p) {
+            wanted.protocol = static_cast<Protocol>(p);
+            load(find_kernel(wanted));
+          }
+        }
+      }
+    }
+  }
+}
+
+uint32_t capacity(int device) {
+  require_driver();
+  const On on(device);
+  int processors = 0;
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for the device");
+  return static_cast<uint32_t>(processors);  // of 512 threads with 128 registers, one block each
 }
 
 }  // namespace pc::cuda

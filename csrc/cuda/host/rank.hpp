@@ -11,15 +11,13 @@
 
 namespace pc::cuda {
 
-class Rank;
-
-// A call with everything that its arguments decide, but for the addresses. Belongs to one Rank.
+// A call with everything that its arguments decide, but for the addresses. `tables` belong to the Rank that made it.
 struct PreparedCall {
   std::shared_ptr<const Plan> plan;
   CallOptions options;
   DevicePlan layout;
   Kernel kernel;
-  DeviceMemory tables;
+  const char* tables = nullptr;
 };
 
 // The same for a native kernel.
@@ -29,6 +27,23 @@ struct PreparedDirect {
   Kernel kernel;
   bool overwrites;    // an input is overwritten while peers read it, where it is the output, too
   bool always_stage;  // also what peers can reach: for tests
+};
+
+// When what has been launched so far is over.
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
+  Event(const Event&) = delete;
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "recording an event"); }
+  bool done() const { return cudaEventQuery(event_) == cudaSuccess; }
+  void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
+  void hold(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 class Rank {
@@ -43,42 +58,57 @@ class Rank {
   void attach(int peer, const std::string& handle);
   void open();  // all peers are attached
 
-  // Throws Error(unsupported, device).
+  // Throw Error(unsupported, device).
   std::shared_ptr<PreparedCall> prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
                                         CallOptions options);
-
   std::shared_ptr<PreparedDirect> prepare_direct(const DirectOptions& direct, const CallOptions& options,
                                                  bool always_stage);
 
   // Stream-ordered: returns when the call is queued on `stream` (null: the rank's own). Throws Error; that of an earlier call, too.
   void launch(const PreparedCall& call, const void* in, void* out, cudaStream_t stream);
-  void launch_direct(const PreparedDirect& call, const void* in, void* out, cudaStream_t stream);
-  void synchronize();  // waits for the rank's own stream, and raises what its calls found
-  void abort();        // from any thread: kernels that wait end, of all ranks
-  bool done();
+  void launch(const PreparedDirect& call, const void* in, void* out, cudaStream_t stream);
+
+  void follow(cudaStream_t stream);        // the own stream goes on when `stream` has come here
+  std::shared_ptr<Event> mark();           // of the own stream
+  void synchronize();                      // waits for the own stream, and raises what its calls found
+  void check_calls() { raise_failure(); }  // raises it without waiting
+  void abort();                            // from any thread: kernels that wait end, of all ranks
 
   const Segment& segment() const { return segment_; }
   int device() const { return device_; }
-  cudaStream_t stream() const { return stream_; }
 
  private:
   void raise_failure();
   cudaStream_t begin(cudaStream_t stream);
+  void end(cudaStream_t stream);
+  void claim(cudaStream_t stream);
   void start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* call, size_t bytes,
              size_t shared, cudaStream_t stream);
   uint64_t place_of(const void* memory) const;
-  void reserve(DeviceMemory& memory, size_t bytes);
+  void reserve(StreamMemory& memory, size_t bytes);
+  const char* upload(const void* data, size_t bytes);
 
+  const std::string name_;
   const int rank_, size_, device_;
   Segment segment_;
-  DeviceMemory memory_, table_, regions_, work_, scratch_;
-  std::vector<DeviceMemory> retired_;  // that calls on their way, and captured graphs, still use
+  DeviceMemory memory_;
+  Status* status_ = nullptr;                           // host memory that the device sees
+  cudaStream_t stream_ = nullptr, service_ = nullptr;  // for calls, for memory
+  StreamMemory work_, scratch_;
+  std::vector<StreamMemory> kept_;  // tables; and what calls on their way, and captured graphs, still use
   std::vector<char*> segments_;
   std::vector<void*> opened_;  // through IPC
-  Status* status_ = nullptr;   // host memory that the device sees
-  cudaStream_t stream_ = nullptr, last_stream_ = nullptr;
-  cudaEvent_t event_ = nullptr;
-  bool open_ = false, one_process_ = true;
+  const char *table_ = nullptr, *regions_ = nullptr;
+  cudaStream_t last_stream_ = nullptr;
+  std::unique_ptr<Event> order_,
+      arrival_;  // the end of the last call on a caller's stream; where a caller's stream stands
+  bool open_ = false, one_process_ = true, shares_process_ = false, captured_ = false;
 };
+
+// Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
+void load_kernels();
+
+// Blocks that a device can hold at once, of the largest kernels.
+uint32_t capacity(int device);
 
 }  // namespace pc::cuda

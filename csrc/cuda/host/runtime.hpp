@@ -19,14 +19,23 @@ inline void check(cudaError_t error, const char* what) {
   throw Error(ErrorKind::device, std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// Device memory that is freed with its owner.
+// Throws Error(device) where there is no driver, or none that is new enough.
+inline void require_driver() {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
+    throw Error(ErrorKind::device, "there is no CUDA driver on this machine");
+}
+
+// Memory that can be exported to other processes.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
   explicit DeviceMemory(size_t bytes) : bytes_(bytes) {
     check(cudaMalloc(&data_, bytes), "allocating device memory");
   }
-  ~DeviceMemory() { static_cast<void>(cudaFree(data_)); }
+  ~DeviceMemory() {
+    if (data_) static_cast<void>(cudaFree(data_));
+  }
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     swap(other);
@@ -42,6 +51,36 @@ class DeviceMemory {
   }
   void* data_ = nullptr;
   size_t bytes_ = 0;
+};
+
+// Memory of this rank only, made and given back in the order of its stream: plain allocation may wait for kernels that run, and
+// these for a rank that waits here.
+class StreamMemory {
+ public:
+  StreamMemory() = default;
+  StreamMemory(size_t bytes, cudaStream_t stream) : bytes_(bytes), stream_(stream) {
+    if (bytes) check(cudaMallocAsync(&data_, bytes, stream), "allocating device memory");
+  }
+  ~StreamMemory() {
+    if (data_) static_cast<void>(cudaFreeAsync(data_, stream_));
+  }
+  StreamMemory(StreamMemory&& other) noexcept { swap(other); }
+  StreamMemory& operator=(StreamMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  char* data() const { return static_cast<char*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(StreamMemory& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(stream_, other.stream_);
+  }
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  cudaStream_t stream_ = nullptr;
 };
 
 }  // namespace pc::cuda

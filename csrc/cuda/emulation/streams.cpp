@@ -1,0 +1,335 @@
+// Streams, events and captures of the emulated device: queues of jobs, which run when all ranks of a gang wait.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "cuda/emulation/runtime.hpp"
+
+namespace pc::emulation {
+
+struct Gang {
+  int size = 0;
+  std::vector<Stream*> homes;
+  bool broken = false;
+  uint64_t runs = 0;
+};
+
+struct Progress {
+  uint64_t issued = 0, ended = 0;  // jobs of a stream
+};
+
+// A kernel, something that the host does, or the wait for another stream.
+struct Job {
+  Grid grid;
+  std::function<void()> act;
+  std::shared_ptr<Progress> awaited;
+  uint64_t position = 0;
+};
+
+struct Stream {
+  Stream();
+  ~Stream();
+
+  std::deque<Job> queue;
+  std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+  Stream* home = nullptr;       // of a caller's stream: that of the rank that works on it
+  std::vector<Stream*> guests;  // of a rank's own stream: those of the caller
+  std::shared_ptr<Gang> gang;   // the same
+  std::string name;
+  int rank = 0;
+  bool running = false, broken = false, waits = false, capturing = false;
+  std::vector<Job> captured;
+};
+
+struct Event {
+  std::shared_ptr<Progress> progress;
+  uint64_t position = 0;
+  Stream* stream = nullptr;
+};
+
+namespace {
+
+std::mutex mutex_;
+std::condition_variable changed;
+std::map<std::string, std::shared_ptr<Gang>> gangs;
+std::set<Stream*> alive;
+Options options_;
+std::string trouble_;
+
+// The handles 1 and 2 are the default streams: of all threads, and of each.
+Stream* resolve(cudaStream_t stream) {
+  static Stream* legacy = new Stream;
+  static thread_local Stream* own = new Stream;
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  return handle == 1 ? legacy : handle == 2 ? own : stream;
+}
+
+void forget(Stream& stream) {
+  stream.queue.clear();
+  stream.running = false;
+  stream.progress->ended = stream.progress->issued;
+}
+
+void leave_home(Stream& stream) {
+  if (stream.home) std::erase(stream.home->guests, &stream);
+  stream.home = nullptr;
+}
+
+void adopt(Stream& stream, Stream& home) {
+  if (&stream == &home || stream.home == &home || stream.gang) return;
+  leave_home(stream);
+  stream.home = &home;
+  home.guests.push_back(&stream);
+}
+
+Stream& home_of(Stream& stream) { return stream.home ? *stream.home : stream; }
+
+void push(Stream& stream, Job job) {
+  if (stream.capturing) return stream.captured.push_back(std::move(job));
+  ++stream.progress->issued;
+  stream.queue.push_back(std::move(job));
+}
+
+void advance(Gang& gang);
+
+void finish(Stream& stream) {
+  stream.queue.pop_front();
+  ++stream.progress->ended;
+}
+
+// Begins what is at the head of a stream, if it can begin.
+bool step(Stream& stream) {
+  if (stream.running || stream.queue.empty()) return false;
+  Job& job = stream.queue.front();
+  if (job.awaited && job.awaited->ended < job.position) return false;
+  if (!job.grid.kernel) {
+    if (job.act) job.act();
+    finish(stream);
+    return true;
+  }
+  stream.running = true;
+  Grid grid = std::move(job.grid);
+  grid.done = [&stream] {
+    stream.running = false;
+    finish(stream);
+    advance(*home_of(stream).gang);
+  };
+  Machine::instance().start(std::move(grid));
+  return true;
+}
+
+// Begins all that can begin. From outside a run, or when a grid has ended.
+void advance(Gang& gang) {
+  for (bool any = true; any;) {
+    any = false;
+    for (Stream* home : gang.homes) {
+      any |= step(*home);
+      for (Stream* guest : home->guests) any |= step(*guest);
+    }
+  }
+}
+
+void run(Gang& gang) {
+  Options options = options_;
+  options.seed += 7919 * gang.runs++;
+  for (Stream* home : gang.homes) home->waits = false;
+  advance(gang);
+  std::string trouble = Machine::instance().run(options);
+  if (trouble.empty()) return;
+  trouble_ = std::move(trouble);
+  gang.broken = true;
+  for (Stream* home : gang.homes) {
+    forget(*home);
+    home->broken = true;
+    for (Stream* guest : home->guests) forget(*guest);
+  }
+}
+
+// All ranks of the gang wait, or all that are left.
+bool complete(const Gang& gang) {
+  return (gang.broken || static_cast<int>(gang.homes.size()) == gang.size) &&
+         std::all_of(gang.homes.begin(), gang.homes.end(), [](const Stream* s) { return s->waits; });
+}
+
+void abandon_locked(Stream& home) {
+  if (!home.gang) return;
+  home.gang->broken = true;  // those that are left no longer wait for all
+  std::erase(home.gang->homes, &home);
+  if (home.gang->homes.empty()) gangs.erase(home.name);
+  home.gang.reset();
+  forget(home);
+  for (Stream* guest : home.guests) {
+    forget(*guest);
+    guest->home = nullptr;
+  }
+  home.guests.clear();
+  changed.notify_all();
+}
+
+}  // namespace
+
+Stream::Stream() { alive.insert(this); }
+Stream::~Stream() {
+  abandon_locked(*this);
+  leave_home(*this);
+  alive.erase(this);
+}
+
+cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
+                   size_t shared_bytes, cudaStream_t on, cudaStream_t home) {
+  const auto copy = std::make_shared<std::vector<char>>(static_cast<const char*>(argument),
+                                                        static_cast<const char*>(argument) + bytes);
+  const std::scoped_lock lock(mutex_);
+  Stream& stream = *resolve(on);
+  if (home->broken) return cudaErrorLaunchFailure;
+  adopt(stream, *home);
+  Job job;
+  job.grid.rank = home->rank;
+  job.grid.device = home->rank;  // each rank as if on a device of its own: scopes are checked between ranks
+  job.grid.blocks = grid.x;
+  job.grid.threads = block.x;
+  job.grid.shared_bytes = shared_bytes;
+  job.grid.kernel = [invoke, copy] { invoke(copy->data()); };
+  push(stream, std::move(job));
+  return cudaSuccess;
+}
+
+void join(cudaStream_t stream, const std::string& name, int rank, int size) {
+  const std::scoped_lock lock(mutex_);
+  auto& gang = gangs[name];
+  if (!gang) gang = std::make_shared<Gang>();
+  gang->size = size;
+  gang->homes.push_back(stream);
+  stream->gang = gang;
+  stream->name = name;
+  stream->rank = rank;
+}
+
+void abandon(cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  abandon_locked(*stream);
+}
+
+void later(cudaStream_t stream, std::function<void()> act) {
+  const std::scoped_lock lock(mutex_);
+  Job job;
+  job.act = std::move(act);
+  push(*resolve(stream), std::move(job));
+}
+
+void begin_capture(cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  resolve(stream)->capturing = true;
+}
+
+std::function<void(cudaStream_t)> end_capture(cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  resolve(stream)->capturing = false;
+  return [jobs = std::move(resolve(stream)->captured)](cudaStream_t on) {
+    const std::scoped_lock inner(mutex_);
+    for (const Job& job : jobs) push(*resolve(on), job);
+  };
+}
+
+void set_options(const Options& options) {
+  const std::scoped_lock lock(mutex_);
+  options_ = options;
+}
+
+Statistics statistics() {
+  const std::scoped_lock lock(mutex_);
+  return Machine::instance().statistics();
+}
+
+std::string last_trouble() {
+  const std::scoped_lock lock(mutex_);
+  return trouble_;
+}
+
+}  // namespace pc::emulation
+
+using namespace pc::emulation;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::scoped_lock lock(mutex_);
+  *stream = new Stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t which) {
+  std::unique_lock lock(mutex_);
+  Stream& stream = *resolve(which);
+  Stream& home = home_of(stream);
+  const std::shared_ptr<Gang> gang = home.gang;
+  if (home.broken) return cudaErrorLaunchFailure;
+  if (!gang) {
+    while (step(stream)) {
+    }
+    return stream.queue.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+  }
+  if (stream.queue.empty()) return cudaSuccess;
+  home.waits = true;
+  changed.wait(lock, [&] { return !home.waits || complete(*gang) || !home.gang; });
+  if (home.waits) {
+    run(*gang);
+    home.waits = false;
+    changed.notify_all();
+  }
+  return home.broken ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const std::scoped_lock lock(mutex_);
+  *status = resolve(stream)->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+
+// -- events ------------------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t which, cudaEvent_t event, unsigned) {
+  const std::scoped_lock lock(mutex_);
+  Stream& stream = *resolve(which);
+  if (!event->progress) return cudaSuccess;
+  if (alive.contains(event->stream)) {  // streams that wait for each other belong to one rank
+    Stream &own = home_of(stream), &other = home_of(*event->stream);
+    if (other.gang) adopt(stream, other);
+    if (own.gang) adopt(*event->stream, own);
+  }
+  Job job;
+  job.awaited = event->progress;
+  job.position = event->position;
+  push(stream, std::move(job));
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new Event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  Stream& one = *resolve(stream);
+  *event = {one.progress, one.progress->issued, &one};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return cudaEventQuery(event) == cudaSuccess ? cudaSuccess : cudaErrorLaunchFailure;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::scoped_lock lock(mutex_);
+  return !event->progress || event->progress->ended >= event->position ? cudaSuccess : cudaErrorNotReady;
+}

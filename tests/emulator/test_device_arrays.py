@@ -1,0 +1,207 @@
+"""Arrays in device memory by the public interface, on streams, by the kernels on the emulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import emulated
+import fake_arrays as fake
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives import device
+
+
+def run(n: int, fn: Callable[[Any, int], Any], **options: Any) -> list[Any]:
+    """`fn(comm, stream)` on ranks with a stream each, which is waited for at the end."""
+    module = emulated.device()
+
+    def whole(comm: Any) -> Any:
+        stream = module.make_stream()
+        current.stream = stream
+        try:
+            check = fn(comm, stream)
+            module.synchronize(stream)
+            return check() if callable(check) else check
+        finally:
+            comm.close()
+            module.destroy_stream(stream)
+
+    with fake.libraries() as current:
+        return emulated.run(n, whole, options=device.emulated(**options))
+
+
+def copy(stream: int, to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+    """As the caller's own kernels: when the stream comes there."""
+    fake.kept += [to, source]
+    emulated.device().copy(stream, to.ctypes.data, source.ctypes.data, to.nbytes)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("kind", [fake.CupyArray, fake.TorchTensor])
+def test_in_the_order_of_the_stream(kind: Any, native: bool) -> None:
+    """The input is written on the caller's stream before the call, and the output read there after it."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        later = np.arange(300, dtype=np.float32) * (comm.rank + 1)
+        x, seen = np.full(300, np.nan, np.float32), np.zeros(300, np.float32)
+        copy(stream, x, later)
+        made = comm.all_reduce(kind(x))
+        copy(stream, seen, made.memory)
+        copy(stream, x, np.zeros_like(x))  # used again at once
+        assert isinstance(made, kind) and not seen.any(), "nothing waits"
+        return lambda: np.array_equal(seen, np.arange(300) * sum(range(1, comm.size + 1)))
+
+    assert run(3, fn, native=native) == [True] * 3
+
+
+def test_every_verb() -> None:
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        n, r = comm.size, comm.rank
+        block = np.arange(5, dtype=np.int64) + 10 * r
+        vector = np.arange(5 * n, dtype=np.int64).reshape(n, 5) * (r + 1)
+        everyone = np.stack([np.arange(5) + 10 * k for k in range(n)])
+        total = np.arange(5 * n).reshape(n, 5) * sum(range(1, n + 1))
+        on = fake.CupyArray
+        made = [
+            (comm.all_gather(on(block)), everyone),
+            (comm.reduce_scatter(on(vector)), total[r : r + 1]),
+            (comm.broadcast(on(block), root=1), everyone[1]),
+            (comm.all_to_all(on(vector)), np.stack([vector[r] // (r + 1) * (k + 1) for k in range(n)])),
+            (comm.scan(on(block)), everyone[: r + 1].sum(0)),
+            (comm.all_gatherv(on(block[: r + 1])), np.concatenate([everyone[k, : k + 1] for k in range(n)])),
+        ]
+        if (gathered := comm.gather(on(block), root=2)) is not None:
+            made.append((gathered, everyone))
+        mine = on(np.zeros(5, np.int64))
+        comm.scatter(on(total) if r == 0 else None, root=0, out=mine)
+        made.append((mine, total[r]))
+        return lambda: all(np.array_equal(one.memory, want) for one, want in made)
+
+    assert run(3, fn) == [True] * 3
+
+
+def test_async_runs_beside_the_stream() -> None:
+    """On a stream of its own that begins where the caller's stands; `wait` orders what the caller does afterwards."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        later = np.arange(70, dtype=np.float64) + comm.rank
+        x, seen = np.full(70, np.nan), np.zeros(70)
+        copy(stream, x, later)
+        work = comm.all_reduce(fake.TorchTensor(x), async_op=True)
+        assert not work.done()
+        made = work.wait()
+        copy(stream, seen, made.memory)
+        return lambda: work.done() and np.array_equal(seen, 2 * np.arange(70) + 1)
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_calls_run_in_order_whatever_their_streams() -> None:
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        other = module.make_stream()
+        memory = np.arange(40, dtype=np.int32) + comm.rank
+        one = fake.over(memory, stream), fake.over(memory, other)
+        for i in range(4):
+            comm.all_reduce(one[i % 2], out=one[i % 2], algorithm="ring" if i < 2 else "two_shot")
+        module.synchronize(other)
+        return lambda: np.array_equal(memory, (2 * np.arange(40) + 1) * 8)
+
+    assert run(2, fn) == [True] * 2
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_captured_call_can_be_replayed(native: bool) -> None:
+    """A graph has the arguments of one launch; the numbers of its messages go on in device memory."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        x = np.ones(200, np.float32)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, out=on)  # 2
+        module.begin_capture(stream)
+        comm.all_reduce(on, out=on, algorithm="two_shot")
+        comm.all_reduce(on, out=on, algorithm="ring")
+        replay = module.end_capture(stream)
+        for _ in range(3):
+            replay(stream)  # 8, 32, 128
+        comm.all_reduce(on, out=on)  # 256
+        return lambda: bool((x == 256).all())
+
+    assert run(2, fn, native=native) == [True] * 2
+
+
+def test_a_plan_follows_the_current_stream() -> None:
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        x = np.full(9, comm.rank + 1.0)
+        again = comm.plan("all_reduce", fake.CupyArray(x), out=fake.CupyArray(x))
+        for _ in range(3):
+            again()
+        return lambda: bool((x == 12).all())
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_two_ranks_on_one_stream() -> None:
+    """Threads that share a stream would wait for each other for ever."""
+    module = emulated.device()
+    stream = module.make_stream()
+
+    def fn(comm: Any) -> str:
+        x = fake.over(np.ones(4), stream)
+        if comm.rank == 1:
+            comm._exchange("turn", b"")
+        try:
+            comm.all_reduce(x, out=x)
+        except pc.InvalidArgumentError as error:
+            return str(error)
+        finally:
+            if comm.rank == 0:
+                comm._exchange("turn", b"")
+            comm._exchange("done", b"")
+        return ""
+
+    found = emulated.run(2, fn)
+    assert found[0] == "" and "give every rank a stream" in found[1]
+
+
+def test_a_disagreement_is_raised_by_the_next_call() -> None:
+    def fn(comm: Any, stream: int) -> bool:
+        x = np.ones(8 + 8 * comm.rank)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, out=on, algorithm="one_shot")
+        emulated.device().synchronize(stream)
+        with pytest.raises((pc.MismatchError, pc.AbortedError)):
+            for _ in range(2):
+                comm.all_reduce(on, out=on)
+                emulated.device().synchronize(stream)
+        return True
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    def fn(comm: Any, stream: int) -> bool:
+        strided = fake.CupyArray(np.ones((4, 4))[:, ::2])
+        with pytest.raises(pc.UnsupportedError, match="contiguous"):
+            comm.plan("all_reduce", strided)
+        with pytest.raises(pc.InvalidArgumentError, match="is on device 3"):
+            comm.all_reduce(fake.CupyArray(np.ones(4), device=3))
+        with pytest.raises(pc.UnsupportedError, match="user operators"):
+            comm.all_reduce(fake.CupyArray(np.ones(4)), op=pc.op(lambda a, b: a + 2 * b, commutative=False))
+        return True
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_blocks_of_all_ranks_fit_on_their_device() -> None:
+    """They wait for each other, so they have to be there together."""
+
+    def fn(comm: Any) -> int:
+        return int(comm._device.blocks)
+
+    assert emulated.run(4, fn, options=device.emulated(blocks=64)) == [33] * 4  # of 132
+    assert emulated.run(2, fn, options=device.emulated(blocks=8)) == [8] * 2
