@@ -17,7 +17,7 @@ PURE := tests/schedule
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build bench bench-peers test test-all sanitize lint format hooks clean
+.PHONY: help build bench bench-peers gpu-check test test-all sanitize lint format hooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ bench: build ## measure all-reduce on two ranks of this host: a short table
 bench-peers: build ## measure pycollectives beside MPICH, Open MPI, Intel MPI, gloo ...: QUICK=1, or ARGS='run ...'
 	$(PY) -m bench.peers $(if $(ARGS),$(ARGS),run $(if $(QUICK),$(QUICK_PEERS)))
 QUICK_PEERS := -n 2 -c all_reduce --sizes 8,4K,32K,256K,2M,16M --rounds 5
+
+gpu-check: ## on a machine with a GPU: build, test and measure the CUDA kernels; installs nothing (PYTHON=..., ARGS='--emulated')
+	PYTHONPATH=. $(PYTHON) -m bench.gpu $(ARGS)
 
 test: build $(VENV)/installed-test ## run the core tests
 	$(call PYTEST,400) -n 2 $(CORE) $(PURE)

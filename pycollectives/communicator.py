@@ -328,7 +328,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         """The device that makes a call: arrays in device memory need one, which all ranks open at the first such call."""
         x = arguments.x
         if not isinstance(x, DeviceView):
-            return self._device if self._device is not None and self._device.options.emulated else None
+            device = self._device
+            return device if device and (device.options.emulated or device.options.stages_host) else None
         if self._device is None:
             self._device = Device(self, Options(), x.number)
         return self._device

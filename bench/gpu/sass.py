@@ -60,10 +60,18 @@ def extension() -> Path:
 
 def short(name: str) -> str:
     """`interpret<Reducer<Native<float>, (ReduceOp)0>, Simple>(Call)` as `Simple float32 sum`."""
-    name = name.replace("pc::cuda::", "").replace("pc::", "").removeprefix("void ").partition("(Call")[0]
+    name = (
+        name.replace("pc::cuda::", "")
+        .replace("pc::", "")
+        .removeprefix("void ")
+        .partition("(Call")[0]
+        .removesuffix("(DirectCall)")
+    )
     name = re.sub(r"\(ReduceOp\)(\d+)", lambda op: OPS[int(op[1])], name)
     for long, known in TYPES.items():
         name = name.replace(long, known)
+    if found := re.fullmatch(r"direct<(?:Reducer<(.+), (\w+)> ?|(\w+))>", name):
+        return " ".join(filter(None, ("native", found[1] or found[3], found[2])))
     if found := re.fullmatch(r"interpret<(?:Reducer<(.+), (\w+)>|(\w+)), (\w+)>", name):
         return " ".join(filter(None, (found[4], found[1] or found[3], found[2])))
     return name
@@ -107,16 +115,23 @@ def kernels(binary: Path) -> list[Kernel]:
 def table(found: list[Kernel]) -> str:
     """The kernels as Markdown."""
     lines = [
-        "| architecture | kernel | registers | stack | local loads, stores | 128-bit loads | stores | system fences |"
+        "| architecture | kernel | registers | stack | shared | local loads, stores | 128-bit loads | stores | system fences |"
     ]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|---|")
     for k in found:
         local = k.count(r"(LDL|STL).*")
-        wide_loads, wide_stores = k.count(r"LDG?\.E.*128.*"), k.count(r"STG?\.E.*128.*")
-        fences = k.count(r"MEMBAR.*SYS.*")
-        lines.append(
-            f"| {k.architecture} | {k.name} | {k.registers} | {k.stack} | {local} | {wide_loads} | {wide_stores} | {fences} |"
+        wide = k.count(r"LDG?\.E.*128.*"), k.count(r"STG?\.E.*128.*")
+        cells = (
+            k.architecture,
+            k.name,
+            k.registers,
+            k.stack,
+            k.shared,
+            local,
+            *wide,
+            k.count(r"MEMBAR.*SYS.*"),
         )
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
 

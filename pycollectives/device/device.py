@@ -49,8 +49,9 @@ class Device:
     """The device side of a communicator; its ranks have met when it exists.
 
     `number`: of the device, -1 for the current one. `blocks`: of one call at most; those of all ranks on one device fit there
-    together, since they wait for each other. Raises DeviceError on every rank if one of them has no device, or too small a one,
-    UnsupportedError between hosts.
+    together, since they wait for each other. `ll128`: is that protocol right on all links between them?
+
+    Raises DeviceError on every rank if one of them has no device, or too small a one, UnsupportedError between hosts.
     """
 
     def __init__(self, comm: Communicator, options: Options, number: int = -1) -> None:
@@ -74,7 +75,8 @@ class Device:
             if peer != comm.rank:
                 self._rank.attach(peer, handle)
         self._rank.open()
-        comm._exchange("device open", b"")
+        whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
+        self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[Kind, Any] = {}
         self._under_way: deque[DeviceWork] = deque()
 
@@ -160,7 +162,9 @@ class Device:
         if self.options.emulated:  # all of them, but the same on all ranks
             return PROTOCOLS[fingerprint % len(PROTOCOLS)]
         nbytes = kind.vector_bytes(self.comm.size)
-        return "ll" if nbytes <= LL_BYTES else "simple"
+        if nbytes <= LL_BYTES:
+            return "ll"
+        return "ll128" if self.ll128 and nbytes <= LL128_BYTES else "simple"
 
     def call(self, arguments: Arguments, *, async_op: bool) -> Any:
         """Make a call; `async_op`: return a DeviceWork at once.
@@ -202,7 +206,10 @@ class Device:
     def _launch(self, call: Any, arguments: Arguments, stream: int) -> None:
         buffers = arguments.buffers
         target = 0 if buffers.out is None else address(buffers.out)
-        self._rank.launch(call, address(buffers.x), target, stream)
+        if stream or not self.options.stages_host:
+            self._rank.launch(call, address(buffers.x), target, stream)
+        else:
+            self._rank.launch_staged(call, address(buffers.x), target)
 
     def abort(self) -> None:
         """End the kernels that wait, of all ranks."""

@@ -11,11 +11,12 @@ PROTOCOLS = ("ll", "ll128", "simple")
 class Options:
     """How a rank's device memory is divided, and how calls are cut. Of two emulated runs with one seed each step is the same.
 
-    `protocol`: of every message, or "" to choose by the size of the call. `slot_bytes`: of a message by LL, LL128, Simple.
-    `blocks`: of one call at most; `depth`: messages in flight per peer and block. `least_slice`: bytes below which data are not
-    cut further. `any_kernel`: by the kernel that decides on type and operator at run time, also where there is one of its own.
-    `native`: the direct algorithms by their native kernels; `staging_bytes` stand in there for arrays that peers cannot reach, and
-    with `always_stage` for all.
+    `protocol`: of every message, or "" to choose by the size of the call and, for LL128, by the links between the devices.
+    `slot_bytes`: of a message by LL, LL128, Simple. `blocks`: of one call at most; `depth`: messages in flight per peer and block.
+    `least_slice`: bytes below which data are not cut further. `any_kernel`: by the kernel that decides on type and operator at
+    run time, also where there is one of its own. `native`: the direct algorithms by their native kernels; `staging_bytes` stand
+    in there for arrays that peers cannot reach, and with `always_stage` for all. `stages_host`: arrays in host memory are moved
+    by the device, too, through copies there.
     """
 
     emulated: bool = False
@@ -30,6 +31,7 @@ class Options:
     staging_bytes: int = 32 << 20
     native: bool = True
     always_stage: bool = False
+    stages_host: bool = False
 
 
 def emulated(
@@ -41,6 +43,7 @@ def emulated(
     any_kernel: bool = False,
     native: bool = False,
     always_stage: bool = False,
+    stages_host: bool = False,
 ) -> Options:
     """A small device: few threads and small slots, so that little data pass through every part of a protocol many times."""
     return Options(
@@ -56,4 +59,5 @@ def emulated(
         staging_bytes=4096,
         native=native,
         always_stage=always_stage,
+        stages_host=stages_host,
     )

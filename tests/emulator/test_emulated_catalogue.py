@@ -43,3 +43,15 @@ def test_long_messages(seed: int) -> None:
 def test_soak() -> None:
     """Random calls on sub-groups, many of them queued before the device runs."""
     assert emulated.run(4, catalogue.soak, 300, 7) == [300] * 4
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_host_arrays_through_device_memory(native: bool) -> None:
+    made = emulated.run(
+        3,
+        catalogue.every_algorithm,
+        [0, 129],
+        ["int64", "float32"],
+        options=device.emulated(native=native, stages_host=True),
+    )
+    assert min(made) > 40

@@ -57,6 +57,19 @@ def test_a_failed_communicator_refuses_calls() -> None:
     emulated.run(2, fn)
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_a_call_that_others_ended_has_no_result(native: bool) -> None:
+    """Every rank disagrees with every other one. Who is ended before he sees it himself must not return as if all were well."""
+
+    def fn(comm: Any) -> bool:
+        with pytest.raises((pc.MismatchError, pc.AbortedError)):
+            comm.all_reduce(np.ones(640 + 8 * comm.rank, np.float32), algorithm="one_shot")
+        return True
+
+    for seed in range(1, 9):
+        assert emulated.run(3, fn, options=device.emulated(native=native), seed=seed) == [True] * 3
+
+
 @pytest.mark.parametrize("protocol", ["simple", "ll", "ll128"])
 def test_a_barrier_waits(protocol: str) -> None:
     """Its messages are empty, and must be waited for all the same: here they never come."""

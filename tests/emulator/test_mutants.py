@@ -102,7 +102,7 @@ def test_mutants_race() -> None:
     with tempfile.TemporaryDirectory() as logs:
         sanitizer = {
             "LD_PRELOAD": f"{library('libtsan.so')} {library('libstdc++.so.6')}",
-            "TSAN_OPTIONS": f"log_path={logs}/race exitcode=0 suppress_equal_stacks=0",
+            "TSAN_OPTIONS": f"log_path={logs}/race exitcode=0 halt_on_error=1",
         }
         few = ["--extension", folder, "--races", f"{logs}/race", "--seeds", "3", "--calls", "9"]
         found = verdicts(*few, *pairs(BY_RACES), env=sanitizer)

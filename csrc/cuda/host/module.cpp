@@ -2,7 +2,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "bindings/bindings.hpp"
+#include "cuda/host/links.hpp"
 #include "cuda/host/rank.hpp"
 
 namespace py = pybind11;
@@ -73,6 +77,12 @@ void launch(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out, uintp
   self.launch(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), stream_of(stream));
 }
 
+template <class Prepared>
+void launch_staged(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out) {
+  const py::gil_scoped_release release;
+  self.launch_staged(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out));
+}
+
 void bind(py::module_& module) {
   module.attr("PROTOCOLS") = std::vector<std::string>(kProtocolNames, kProtocolNames + kProtocols);
   py::class_<PreparedCall, std::shared_ptr<PreparedCall>>(
@@ -94,12 +104,27 @@ void bind(py::module_& module) {
       .def_property_readonly("done", &Event::done)
       .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
   module.def("capacity", &capacity, py::arg("device"), "Blocks that a device can hold at once.");
+  module.def("link_between", [](int device, int peer) {
+    return kLinkNames[static_cast<uint32_t>(link_between(device, peer))];
+  });
+  module.def("keeps_lines_whole", [](uint32_t capability, const std::string& link) {
+    const auto* found = std::find(std::begin(kLinkNames), std::end(kLinkNames), link);
+    if (found == std::end(kLinkNames)) throw Error(ErrorKind::invalid_argument, "unknown link " + link);
+    return keeps_lines_whole(capability, static_cast<Link>(found - std::begin(kLinkNames)));
+  });
   module.def("current_device", [] {
     require_driver();
     int device = 0;
     check(cudaGetDevice(&device), "asking for the current device");
     return device;
   });
+  module.def("device_count", [] {
+    require_driver();
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "asking for devices");
+    return count;
+  });
+  module.def("use_device", [](int device) { check(cudaSetDevice(device), "choosing the device"); });
   module.def("bus_id", [](int device) {
     require_driver();
     char text[64];
@@ -130,11 +155,16 @@ void bind(py::module_& module) {
            py::arg("stream") = 0)
       .def("launch", &launch<PreparedDirect>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
+      .def("launch_staged", &launch_staged<PreparedCall>, py::arg("call"), py::arg("source"),
+           py::arg("target"))
+      .def("launch_staged", &launch_staged<PreparedDirect>, py::arg("call"), py::arg("source"),
+           py::arg("target"))
       .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
       .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
       .def("mark", &Rank::mark)
       .def("check", &Rank::check_calls)
       .def_property_readonly("device", &Rank::device)
+      .def_property_readonly("keeps_lines_whole", &Rank::keeps_lines_whole)
       .def("abort", &Rank::abort);
 }
 

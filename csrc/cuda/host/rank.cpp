@@ -8,6 +8,8 @@
 #include <map>
 #include <mutex>
 
+#include "cuda/host/links.hpp"
+
 namespace pc::cuda {
 namespace {
 
@@ -62,17 +64,15 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
       segments_(options.size, nullptr) {
   require_driver();
   const On on(device_);
-  memory_ = DeviceMemory(segment_.bytes);
-  check(cudaMemset(memory_.data(), 0, segment_.bytes), "clearing device memory");
-  void* status;
-  check(cudaHostAlloc(&status, sizeof(Status), cudaHostAllocDefault), "allocating pinned memory");
-  status_ = static_cast<Status*>(status);
-  std::memset(status_, 0, sizeof(Status));
+  memory_ = take_segment(name_, device_, segment_.bytes);
+  std::memset(memory_.status, 0, sizeof(Status));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   check(cudaStreamCreateWithFlags(&service_, cudaStreamNonBlocking), "making a stream");
+  check(cudaMemsetAsync(memory_.data, 0, segment_.bytes, service_), "clearing device memory");
+  check(cudaStreamSynchronize(service_), "clearing device memory");
   order_ = std::make_unique<Event>();
   arrival_ = std::make_unique<Event>();
-  segments_[static_cast<size_t>(rank_)] = memory_.data();
+  segments_[static_cast<size_t>(rank_)] = memory_.data;
 #ifdef PC_EMULATED
   emulation::join(stream_, name_, rank_, size_);
 #endif
@@ -83,23 +83,23 @@ Rank::~Rank() {
     const std::scoped_lock lock(claims().mutex);
     std::erase_if(claims().owner, [this](const auto& claim) { return claim.second == this; });
   }
-  if (status_) abort();  // what still runs uses the memory
-  if (order_) order_->wait();
-  if (stream_) static_cast<void>(cudaStreamSynchronize(stream_));
+  abort();  // what still runs uses the memory
+  order_->wait();
+  static_cast<void>(cudaStreamSynchronize(stream_));
   kept_.clear();
   work_ = StreamMemory();
   scratch_ = StreamMemory();
-  if (service_) static_cast<void>(cudaStreamSynchronize(service_));
-  for (cudaStream_t stream : {stream_, service_})
-    if (stream) static_cast<void>(cudaStreamDestroy(stream));
+  stage_ = StreamMemory();
+  static_cast<void>(cudaStreamSynchronize(service_));
+  for (cudaStream_t stream : {stream_, service_}) static_cast<void>(cudaStreamDestroy(stream));
   for (void* memory : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
-  if (status_) static_cast<void>(cudaFreeHost(status_));
+  give_segment(name_, memory_, shares_process_);
 }
 
 std::string Rank::handle() const {
   Handle handle{};
-  check(cudaIpcGetMemHandle(&handle.memory, memory_.data()), "exporting device memory");
-  handle.address = reinterpret_cast<uint64_t>(memory_.data());
+  check(cudaIpcGetMemHandle(&handle.memory, memory_.data), "exporting device memory");
+  handle.address = reinterpret_cast<uint64_t>(memory_.data);
   handle.pid = getpid();
   handle.device = device_;
   return {reinterpret_cast<const char*>(&handle), sizeof handle};
@@ -111,15 +111,9 @@ void Rank::attach(int peer, const std::string& text) {
     throw Error(ErrorKind::bootstrap, "rank " + std::to_string(peer) + " sent no handle of its memory", peer);
   std::memcpy(&handle, text.data(), sizeof handle);
   const On on(device_);
-  if (handle.device != device_) {
-    int can = 0;
-    check(cudaDeviceCanAccessPeer(&can, device_, handle.device), "asking for peer access");
-    if (!can)
-      throw Error(ErrorKind::unsupported,
-                  "device " + std::to_string(device_) + " cannot reach the memory of device " +
-                      std::to_string(handle.device),
-                  peer);
-  }
+  const Link link = link_between(device_, handle.device);
+  whole_lines_ &=
+      capability(device_) == capability(handle.device) && cuda::keeps_lines_whole(capability(device_), link);
   void* memory = reinterpret_cast<void*>(handle.address);
   if (handle.pid == getpid()) {
     shares_process_ = true;
@@ -254,7 +248,7 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   char* const base[kPlaces] = {from, to, work_.data(), from, to, scratch_.data()};
   std::copy_n(base, kPlaces, call.base);
   call.segments = reinterpret_cast<char* const*>(table_);
-  call.status = status_;
+  call.status = memory_.status;
   call.instructions = reinterpret_cast<const Instruction*>(tables + layout.instructions);
   call.operands = reinterpret_cast<const Operand*>(tables + layout.operands);
   call.refs = reinterpret_cast<const DeviceRef*>(tables + layout.refs);
@@ -291,7 +285,7 @@ void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cud
   call.out = static_cast<char*>(out);
   call.segments = reinterpret_cast<char* const*>(table_);
   call.regions = reinterpret_cast<char* const*>(regions_);
-  call.status = status_;
+  call.status = memory_.status;
   const bool overlap = call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
   if (!prepared.always_stage) {
     call.in_place = prepared.overwrites && overlap ? 0 : place_of(in);
@@ -299,6 +293,30 @@ void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cud
   }
   start(prepared.kernel, layout.blocks, prepared.options.threads, &call, sizeof call,
         call.size * sizeof(Arrays), stream);
+}
+
+// Input and output keep their distance where they overlap, and their alignment.
+void Rank::launch_staged(const std::function<void(const void*, void*)>& call, const void* in,
+                         uint64_t in_bytes, void* out, uint64_t out_bytes) {
+  constexpr uint64_t kAlign = 256;
+  const On on(device_);
+  const NotCaptured mode;
+  auto *from = static_cast<const char*>(in), *to = static_cast<const char*>(out);
+  const bool overlap = in_bytes && out_bytes && from < to + out_bytes && to < from + in_bytes;
+  const auto skew = [](const char* p) { return reinterpret_cast<uintptr_t>(p) % kAlign; };
+  const char* first = overlap ? std::min(from, to) : from;
+  const uint64_t in_at = skew(first) + static_cast<uint64_t>(from - first);
+  const uint64_t out_at = overlap ? skew(first) + static_cast<uint64_t>(to - first)
+                                  : (in_at + in_bytes + kAlign - 1) / kAlign * kAlign + skew(to);
+  reserve(stage_, std::max(in_at + in_bytes, out_at + out_bytes) + kAlign);
+  char *stage_in = stage_.data() + in_at, *stage_out = stage_.data() + out_at;
+  const auto copy = [&](void* target, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
+    if (bytes) check(cudaMemcpyAsync(target, source, bytes, kind, stream_), "copying to or from the device");
+  };
+  copy(stage_out, out, out ? out_bytes : 0, cudaMemcpyHostToDevice);
+  copy(stage_in, in, in_bytes, cudaMemcpyHostToDevice);
+  call(stage_in, out ? stage_out : nullptr);
+  copy(out, stage_out, out ? out_bytes : 0, cudaMemcpyDeviceToHost);
 }
 
 void Rank::synchronize() {
@@ -325,14 +343,14 @@ std::shared_ptr<Event> Rank::mark() {
 }
 
 void Rank::abort() {
-  std::atomic_ref(status_->abort).store(1, std::memory_order_release);
+  std::atomic_ref(memory_.status->abort).store(1, std::memory_order_release);
 #ifdef PC_EMULATED
   emulation::abandon(stream_);
 #endif
 }
 
 void Rank::raise_failure() {
-  const uint64_t failure = std::atomic_ref(status_->failure).load(std::memory_order_acquire);
+  const uint64_t failure = std::atomic_ref(memory_.status->failure).load(std::memory_order_acquire);
   const int peer = static_cast<int>(failure >> 32);
   if (static_cast<Failure>(failure & 0xffffffffu) == Failure::mismatch) {
     Error error(
@@ -342,7 +360,7 @@ void Rank::raise_failure() {
     error.rank = rank_;
     throw error;
   }
-  if (failure || std::atomic_ref(status_->abort).load(std::memory_order_acquire))
+  if (failure || std::atomic_ref(memory_.status->abort).load(std::memory_order_acquire))
     throw Error(ErrorKind::aborted, "the communicator was aborted");
 }
 

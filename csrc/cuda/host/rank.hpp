@@ -1,12 +1,14 @@
 // One rank's end of a device communicator: its segment, those of its peers, and the launch of calls.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda/host/direct_call.hpp"
 #include "cuda/host/runtime.hpp"
+#include "cuda/host/segment_pool.hpp"
 #include "cuda/kernels/kernels.hpp"
 
 namespace pc::cuda {
@@ -68,6 +70,13 @@ class Rank {
   void launch(const PreparedCall& call, const void* in, void* out, cudaStream_t stream);
   void launch(const PreparedDirect& call, const void* in, void* out, cudaStream_t stream);
 
+  // Arrays in host memory, through device memory, on the own stream.
+  template <class Prepared>
+  void launch_staged(const Prepared& call, const void* in, void* out) {
+    launch_staged([&](const void* from, void* to) { launch(call, from, to, nullptr); }, in,
+                  call.layout.in_bytes, out, call.layout.out_bytes);
+  }
+
   void follow(cudaStream_t stream);        // the own stream goes on when `stream` has come here
   std::shared_ptr<Event> mark();           // of the own stream
   void synchronize();                      // waits for the own stream, and raises what its calls found
@@ -76,6 +85,8 @@ class Rank {
 
   const Segment& segment() const { return segment_; }
   int device() const { return device_; }
+  // Is LL128 right on the way to all attached peers? (links.hpp)
+  bool keeps_lines_whole() const { return whole_lines_; }
 
  private:
   void raise_failure();
@@ -86,15 +97,16 @@ class Rank {
              size_t shared, cudaStream_t stream);
   uint64_t place_of(const void* memory) const;
   void reserve(StreamMemory& memory, size_t bytes);
+  void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
+                     void* out, uint64_t out_bytes);
   const char* upload(const void* data, size_t bytes);
 
   const std::string name_;
   const int rank_, size_, device_;
   Segment segment_;
-  DeviceMemory memory_;
-  Status* status_ = nullptr;                           // host memory that the device sees
+  SegmentMemory memory_;
   cudaStream_t stream_ = nullptr, service_ = nullptr;  // for calls, for memory
-  StreamMemory work_, scratch_;
+  StreamMemory work_, scratch_, stage_;
   std::vector<StreamMemory> kept_;  // tables; and what calls on their way, and captured graphs, still use
   std::vector<char*> segments_;
   std::vector<void*> opened_;  // through IPC
@@ -102,7 +114,7 @@ class Rank {
   cudaStream_t last_stream_ = nullptr;
   std::unique_ptr<Event> order_,
       arrival_;  // the end of the last call on a caller's stream; where a caller's stream stands
-  bool open_ = false, one_process_ = true, shares_process_ = false, captured_ = false;
+  bool open_ = false, one_process_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
 
 // Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.

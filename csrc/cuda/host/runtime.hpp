@@ -26,33 +26,6 @@ inline void require_driver() {
     throw Error(ErrorKind::device, "there is no CUDA driver on this machine");
 }
 
-// Memory that can be exported to other processes.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  explicit DeviceMemory(size_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&data_, bytes), "allocating device memory");
-  }
-  ~DeviceMemory() {
-    if (data_) static_cast<void>(cudaFree(data_));
-  }
-  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  char* data() const { return static_cast<char*>(data_); }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void swap(DeviceMemory& other) {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
-
 // Memory of this rank only, made and given back in the order of its stream: plain allocation may wait for kernels that run, and
 // these for a rank that waits here.
 class StreamMemory {

@@ -1,0 +1,222 @@
+"""Measures the kernels: with ranks that are threads of one process, on one device.
+
+    python -m bench.gpu.measure FILE [--emulated] [--seconds 80]      writes rows as JSON
+
+Every row is checked once for its result. A time is the median of rounds; in a round every rank makes a number of calls and waits
+for its stream, and the slowest rank counts. The emulated device has no speed: with it the same rows are made with small arrays, to
+know that they can be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pycollectives as pc
+from pycollectives.bootstrap.threads import run_threads
+from pycollectives.communicator import Communicator
+from pycollectives.device import Options, emulated
+from pycollectives.schedule import names
+
+from . import others
+from .memory import CupyMemory, EmulatedMemory, Memory
+
+ITEM = 4  # float32
+
+
+@dataclass
+class Row:
+    """`nbytes`: of one rank's vector. `traffic`: bytes that all ranks together must read and write, 0 where nothing is said."""
+
+    what: str
+    verb: str
+    ranks: int
+    nbytes: int
+    microseconds: float = 0.0
+    traffic: int = 0
+    share: float = 0.0  # of the measured copy bandwidth
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How much is measured."""
+
+    emulated: bool
+    ranks: tuple[int, ...] = (2, 4, 8)
+    sizes: tuple[int, ...] = (8, 64 << 10, 4 << 20, 64 << 20)
+    large: int = 256 << 20
+    rounds: int = 5
+    round_seconds: float = 0.02
+    graph_calls: int = 20
+
+    @property
+    def memory(self) -> Callable[[], Memory]:
+        return EmulatedMemory if self.emulated else CupyMemory
+
+    def options(self, **changes: Any) -> Options:
+        return replace(emulated() if self.emulated else Options(), **changes)
+
+
+SMALL = Wish(True, (2, 3), (8, 2048), 8192, 2, 0.0, 3)
+
+
+def rounds(wish: Wish, memory: Memory, call: Callable[[], Any], fewest: Callable[[int], int]) -> list[float]:
+    """Seconds of one call, in each round. `fewest`: meets the other ranks, and returns the least of their numbers."""
+    call()
+    memory.synchronize()
+    fewest(0)
+    begin = time.perf_counter()
+    for _ in range(3):
+        call()
+    memory.synchronize()
+    one = (time.perf_counter() - begin) / 3
+    calls = fewest(min(1000, max(1, int(wish.round_seconds / one))))
+    found = []
+    for _ in range(wish.rounds):
+        fewest(0)
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        memory.synchronize()
+        found.append((time.perf_counter() - begin) / calls)
+    return found
+
+
+def alone(number: int) -> int:
+    """The least number of one rank."""
+    return number
+
+
+def slowest(found: list[list[float]]) -> float:
+    """The median over the rounds of the slowest rank, in microseconds."""
+    return float(1e6 * statistics.median(max(ranks) for ranks in zip(*found, strict=True)))
+
+
+def ours(
+    wish: Wish, verb: str, ranks: int, nbytes: int, algorithm: str, *, graph: bool = False, **options: Any
+) -> float:
+    """Microseconds of one call. Raises what the call raises, and AssertionError for a wrong result."""
+
+    def fn(comm: Any) -> list[float]:
+        memory = wish.memory()
+        count = max(1, nbytes // ITEM)
+        blocks = {"reduce_scatter": (count, count // comm.size), "all_gather": (count // comm.size, count)}
+        given, taken = blocks.get(verb, (count, count))
+        x, out = memory.full(given, comm.rank + 1), memory.full(taken, 0)
+        again = comm.plan(verb, x, out=out, algorithm=algorithm)
+        again()
+        memory.synchronize()
+        total = sum(range(1, comm.size + 1))
+        assert memory.value(out) == (comm.size if verb == "all_gather" else total), "wrong result"
+
+        def fewest(number: int) -> int:
+            return min(int(text) for text, _ in comm._exchange("turn", str(number).encode()))
+
+        if not graph:
+            return rounds(wish, memory, again, fewest)
+        replay = memory.capture(lambda: [again() for _ in range(wish.graph_calls)][-1])
+        return [t / wish.graph_calls for t in rounds(wish, memory, replay, fewest)]
+
+    chosen = wish.options(**options)
+    found = run_threads(ranks, fn, make=lambda rendezvous: Communicator(rendezvous, device=chosen))
+    return slowest(found)
+
+
+def once(wish: Wish, call: Callable[[], Any]) -> float:
+    """Microseconds of something that one thread does."""
+    return slowest([rounds(wish, wish.memory(), call, alone)])
+
+
+def copy_bandwidth(wish: Wish) -> float:
+    """Bytes read and written by a plain copy, per second."""
+    memory = wish.memory()
+    source, to = memory.full(wish.large // ITEM, 1), memory.full(wish.large // ITEM, 0)
+    times = rounds(wish, memory, lambda: memory.copy(to, source), alone)
+    assert memory.value(to) == 1
+    return 2 * wish.large / statistics.median(times)
+
+
+def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
+    """What is measured, the most wanted first."""
+    most, large = wish.ranks[-1], wish.large
+
+    def row(
+        what: str, verb: str, ranks: int, nbytes: int, algorithm: str, traffic: int = 0, **more: Any
+    ) -> Any:
+        return Row(what, verb, ranks, nbytes, traffic=traffic), lambda: ours(
+            wish, verb, ranks, nbytes, algorithm, **more
+        )
+
+    tiny = {"native": True}
+    for n in wish.ranks:
+        yield row("8 bytes, native one-shot", "all_reduce", n, 8, "one_shot", **tiny)
+        yield row("8 bytes, native one-shot, in a graph", "all_reduce", n, 8, "one_shot", graph=True, **tiny)
+        yield row("8 bytes, interpreted one-shot", "all_reduce", n, 8, "one_shot", native=False)
+    for nbytes in sorted({large // 4, large}):
+        yield row("copy kernel", "all_gather", 1, nbytes, "direct", 2 * nbytes)
+        for n in wish.ranks:
+            whole = nbytes // n // n * n
+            yield row("n-ary reduction kernel", "reduce_scatter", n, whole, "direct", (n + 1) * whole)
+            yield row("native two-shot", "all_reduce", n, whole, "two_shot", 2 * n * whole)
+            yield row("interpreted two-shot", "all_reduce", n, whole, "two_shot", 2 * n * whole, native=False)
+            yield row("native all-gather", "all_gather", n, whole, "direct", (1 + n) * whole)
+    for n in (most, *(n for n in wish.ranks if n != most)):
+        for nbytes in wish.sizes:
+            for algorithm in names("all_reduce"):
+                yield row(f"{algorithm}", "all_reduce", n, nbytes, algorithm, native=False)
+    for n in wish.ranks:
+        for nbytes in wish.sizes:
+            for name, call in others.on_one_device(wish.emulated, n, nbytes):
+                yield Row(name, "all_reduce", n, nbytes), partial(once, wish, call)
+    for nbytes in wish.sizes:
+        for name, ranks, measure in others.nccl(wish.emulated, nbytes):
+            yield Row(name, "all_reduce", ranks, nbytes), measure
+
+
+def measure(wish: Wish, seconds: float) -> dict[str, Any]:
+    """All rows that the time is enough for."""
+    end = time.monotonic() + seconds
+    bandwidth = copy_bandwidth(wish)
+    rows, left_out = [], 0
+    for row, run in plan(wish):
+        if time.monotonic() > end:
+            left_out += 1
+            continue
+        try:
+            row.microseconds = run()
+            row.share = row.traffic / (row.microseconds * 1e-6) / bandwidth
+        except (pc.UnsupportedError, pc.InvalidArgumentError, pc.ScheduleError):
+            continue  # not for so many ranks
+        except (pc.CollectiveError, AssertionError, RuntimeError) as error:
+            row.error = f"{type(error).__name__}: {error}"
+        rows.append(row)
+    return {
+        "copy_bytes_per_second": bandwidth,
+        "rows": [asdict(row) for row in rows],
+        "left_out": left_out,
+        "not_compared": others.missing(wish.emulated),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--seconds", type=float, default=80)
+    given = parser.parse_args()
+    found = measure(SMALL if given.emulated else Wish(False), given.seconds)
+    given.file.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+// The memory of segments, kept for later communicators of this process.
+//
+// To free device memory waits for all kernels on the device; where several ranks are in one process, one that frees would wait for
+// the kernel of another, which waits for the call that the first one is about to make. So nothing is freed before the process ends,
+// and a segment is used again when all ranks of its communicator in this process are gone: nobody writes there any more.
+#pragma once
+
+#include <string>
+
+#include "cuda/host/runtime.hpp"
+#include "cuda/kernels/layout.hpp"
+
+namespace pc::cuda {
+
+struct SegmentMemory {
+  int device = 0;
+  size_t bytes = 0;
+  char* data = nullptr;
+  Status* status = nullptr;  // pinned host memory
+};
+
+// A rank of communicator `name` begins, on the current device. Throws Error(device).
+SegmentMemory take_segment(const std::string& name, int device, size_t bytes);
+
+// It ends. `shared`: other ranks of this process have mapped the memory; else it is freed at once.
+void give_segment(const std::string& name, const SegmentMemory& memory, bool shared);
+
+}  // namespace pc::cuda

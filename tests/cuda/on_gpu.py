@@ -1,0 +1,47 @@
+"""Ranks that are threads, whose collectives are the kernels on a GPU: all on one device, or one on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import pytest
+
+import pycollectives as pc
+from pycollectives.bootstrap.threads import run_threads
+from pycollectives.communicator import Communicator
+from pycollectives.device import Options, emulated
+from pycollectives.device.device import native
+
+Result = TypeVar("Result")
+EMULATED = os.environ.get("PYCOLLECTIVES_GPU") == "emulated"
+
+
+@lru_cache(maxsize=1)
+def devices() -> int:
+    """How many there are."""
+    try:
+        return int(native(EMULATED).device_count())
+    except pc.DeviceError:
+        return 0
+
+
+needs_gpu = [
+    pytest.mark.cuda,
+    pytest.mark.skipif("on_gpu.devices() == 0", reason="optional: no CUDA device, or no extension _cuda"),
+]
+
+
+def run(n: int, fn: Callable[..., Result], *args: Any, spread: bool = False, **changes: Any) -> list[Result]:
+    """`fn(comm, *args)` on `n` ranks. Arrays in host memory go through the device. `spread`: over all devices."""
+    options = replace(emulated() if EMULATED else Options(), stages_host=True, **changes)
+
+    def make(rendezvous: Any) -> Communicator:
+        if spread:
+            native(EMULATED).use_device(rendezvous.rank % devices())
+        return Communicator(rendezvous, device=options)
+
+    return run_threads(n, fn, *args, make=make)

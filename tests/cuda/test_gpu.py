@@ -1,0 +1,127 @@
+"""The kernels on a GPU: every algorithm, type and operator with 2, 4 and 8 ranks on one device, and on several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import calls
+import catalogue
+import numpy as np
+import on_gpu
+import pytest
+import reference
+from calls import Call
+
+import pycollectives as pc
+
+pytestmark = on_gpu.needs_gpu
+ALGORITHMS = ("two_shot", "ring", "recursive_doubling", "double_binary_tree")
+
+
+@pytest.mark.parametrize("protocol", ["simple", "ll"])
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_every_algorithm(size: int, protocol: str) -> None:
+    """LL128 is not for ranks on one device."""
+    counts = [1, 257] if size < 8 else [37]
+    made = on_gpu.run(
+        size, catalogue.every_algorithm, counts, ["int64", "float32", "bfloat16"], protocol=protocol
+    )
+    assert min(made) > 40
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_long_messages(size: int) -> None:
+    """Many slices: each slot is used again and again."""
+    counts = [1001] if on_gpu.EMULATED else [1_000_003]
+    assert min(on_gpu.run(size, catalogue.every_algorithm, counts, ["float32"])) > 40
+
+
+@pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
+def test_several_devices() -> None:
+    size = min(on_gpu.devices(), 4)
+    made = on_gpu.run(size, catalogue.every_algorithm, [0, 257], ["int64", "float32"], spread=True)
+    assert min(made) > 40
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("dtype", reference.DTYPES)
+def test_every_operator(dtype: str, native: bool) -> None:
+    """Every rank gets the same bits."""
+    made = []
+    for i, op in enumerate(reference.operators(dtype)):
+        for k, algorithm in enumerate(ALGORITHMS):
+            exact = (i + k) % 2 == 0 or op == "prod"
+            into = ("new", "in place", "offset", "strided")[k]
+            made.append(
+                Call("all_reduce", algorithm, op, dtype, (29 + 516 * k,), into=into, exact=exact, seed=i)
+            )
+    calls.agree(made, on_gpu.run(4, calls.check_all, made, native=native))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_deterministic(dtype: str) -> None:
+    """The left fold in rank order, to the bit, as on the CPU."""
+    made = [
+        Call("all_reduce", None, "sum", dtype, (n,), exact=False, deterministic=True, seed=n)
+        for n in (1, 67, 501)
+    ]
+    on_gpu.run(4, calls.check_all, made)
+
+
+def test_soak() -> None:
+    """Random calls on sub-groups."""
+    assert on_gpu.run(4, catalogue.soak, 300, 7) == [300] * 4
+
+
+def test_a_disagreement_ends_the_kernels() -> None:
+    def fn(comm: Any) -> str:
+        try:
+            for _ in range(2):
+                comm.all_reduce(np.ones(64 + 8 * comm.rank, np.float32), algorithm="one_shot")
+        except (pc.MismatchError, pc.AbortedError) as error:
+            return type(error).__name__
+        return "nothing"
+
+    found = on_gpu.run(3, fn)
+    assert "MismatchError" in found and "nothing" not in found
+
+
+@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
+@pytest.mark.parametrize("native", [False, True])
+def test_cupy_streams_and_graphs(native: bool) -> None:
+    """CuPy's arrays on the current stream, asynchronous, and in a graph."""
+    cupy = pytest.importorskip("cupy", reason="optional: CuPy is not installed")
+
+    def fn(comm: Any) -> bool:
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            x = cupy.arange(5000, dtype=cupy.float32) * (comm.rank + 1)
+            total = comm.all_reduce(x)
+            later = comm.all_reduce(x, async_op=True).wait()
+            y = cupy.ones(300, cupy.float32)
+            comm.all_reduce(y, out=y, algorithm="two_shot")  # 2
+            stream.synchronize()
+            stream.begin_capture()
+            comm.all_reduce(y, out=y, algorithm="two_shot")
+            graph = stream.end_capture()
+            graph.launch(stream)
+            graph.launch(stream)  # 8
+            stream.synchronize()
+            want = cupy.arange(5000, dtype=cupy.float32) * 3
+            return bool((total == want).all() and (later == want).all() and (y == 8).all())
+
+    assert on_gpu.run(2, fn, native=native) == [True] * 2
+
+
+@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="optional: PyTorch is not installed")
+
+    def fn(comm: Any) -> bool:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = torch.full((1000,), comm.rank + 1, dtype=torch.bfloat16, device="cuda")
+            total, everyone = comm.all_reduce(x), comm.all_gather(x)
+            torch.cuda.current_stream().synchronize()
+            return bool((total == 3).all()) and everyone.shape == (2, 1000) and bool((everyone[1] == 2).all())
+
+    assert on_gpu.run(2, fn) == [True] * 2

@@ -1,0 +1,58 @@
+"""LL128 is for links that are known to keep a line of 128 bytes whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.device import Options
+from pycollectives.device.device import Device
+
+
+@pytest.mark.parametrize("capability", [70, 80, 90, 100, 103])
+def test_nvlink_of_data_center_devices(capability: int) -> None:
+    assert emulated.device().keeps_lines_whole(capability, "nvlink")
+
+
+@pytest.mark.parametrize("capability", [60, 75, 86, 89, 110, 120])
+def test_nothing_else(capability: int) -> None:
+    assert not emulated.device().keeps_lines_whole(capability, "nvlink")
+
+
+def test_no_other_link() -> None:
+    for capability in range(60, 130):
+        for link in ("same device", "pcie"):
+            assert not emulated.device().keeps_lines_whole(capability, link)
+    with pytest.raises(pc.InvalidArgumentError):
+        emulated.device().keeps_lines_whole(90, "string")
+
+
+def test_the_link_between_two_devices() -> None:
+    link = emulated.device().link_between
+    assert (link(2, 2), link(0, 3), link(3, 4)) == ("same device", "nvlink", "pcie")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "whole"), [((0, 0), False), ((0, 1, 2), True), ((0, 1, 4), False), ((5,), True)]
+)
+def test_all_ranks_agree(numbers: tuple[int, ...], whole: bool) -> None:
+    """One link that tears lines is enough, wherever it is."""
+
+    def fn(comm: Any) -> tuple[bool, list[str]]:
+        found = Device(comm, Options(emulated=True, staging_bytes=4096), numbers[comm.rank])
+        found.options = Options(staging_bytes=4096)  # chooses as on a real device
+        sizes = (1 << 10, 1 << 17, 1 << 22)
+        kinds = [
+            comm._resolve("all_reduce", np.ones(n // 8), "sum", None, None, None, None, False).kind
+            for n in sizes
+        ]
+        protocols = [found._protocol(kind, 0) for kind in kinds]
+        found.close()
+        return found.ll128, protocols
+
+    expected = whole, ["ll", "ll128" if whole else "simple", "simple"]
+    assert pc.run_threads(len(numbers), fn) == [expected] * len(numbers)
