@@ -12,10 +12,10 @@ from pycollectives.arrays import Array
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 
-_LINES = {
+LINES = {
     "all_reduce": "dist.all_reduce(x)",
-    "reduce_scatter": "dist.reduce_scattertensor(out, x)",
-    "all_gather": "dist.all_gather_intotensor(out, x)",
+    "reduce_scatter": "dist.reduce_scatter_tensor(out, x)",
+    "all_gather": "dist.all_gather_into_tensor(out, x)",
     "all_to_all": "dist.all_to_all_single(out, x)",
     "broadcast": "dist.broadcast(x, 0)",
     "barrier": "dist.barrier()",
@@ -50,7 +50,7 @@ class Gloo:
         """Every dtype here goes."""
         x = tensor(arrays.x)
         out = None if arrays.out is None else tensor(arrays.out)
-        return _LINES[case.collective], {"dist": dist, "x": x, "out": out}
+        return LINES[case.collective], {"dist": dist, "x": x, "out": out}
 
     def flag(self) -> float | None:
         """Not known here."""
