@@ -6,12 +6,10 @@ import os
 import time
 from typing import Any
 
-import numpy as np
-
-from bench.peers.ranks.library import UnsupportedCaseError
+from bench.peers.ranks.library import Library, UnsupportedCaseError
 
 
-class Broken:
+class Broken(Library):
     def __init__(self) -> None:
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.version = "broken 1.0"
@@ -23,14 +21,8 @@ class Broken:
     def barrier(self) -> None:
         pass
 
-    def arrays_of(self, column: str) -> str:
-        return column
-
     def in_place(self, case: Any, wanted: bool) -> bool:
         return wanted
-
-    def make(self, column: str, count: int, dtype: Any) -> Any:
-        return np.empty(count, dtype)
 
     def bind(self, column: str, case: Any, arrays: Any) -> tuple[str, dict[str, Any]]:
         if self.how == "cannot":
@@ -51,9 +43,6 @@ class Broken:
                 time.sleep(600)
             if self.how == "raise":
                 raise ValueError("the third call is too much")
-
-    def flag(self) -> float | None:
-        return None
 
 
 def start() -> Broken:

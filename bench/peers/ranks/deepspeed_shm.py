@@ -7,19 +7,17 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-import numpy as np
 import torch
 
-from pycollectives.arrays import Array
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 
 from .deepspeed_build import NAME, library
 from .gloo import tensor
-from .library import UnsupportedCaseError
+from .library import Library, UnsupportedCaseError
 
 
-class DeepSpeed:
+class DeepSpeed(Library):
     """RANK, WORLD_SIZE, LOCAL_SIZE, MASTER_ADDR and MASTER_PORT in the environment, as its launcher sets them."""
 
     def __init__(self) -> None:
@@ -37,17 +35,9 @@ class DeepSpeed:
         """It has none: a small all-reduce."""
         torch.ops.deepspeed.inference_all_reduce_(self._token)
 
-    def arrays_of(self, column: str) -> str:
-        """One kind."""
-        return column
-
     def in_place(self, case: Case, wanted: bool) -> bool:
         """Always."""
         return True
-
-    def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
-        """NumPy's."""
-        return np.empty(count, dtype)
 
     def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
         """Only all_reduce."""
@@ -57,10 +47,6 @@ class DeepSpeed:
             "all_reduce": torch.ops.deepspeed.inference_all_reduce_,
             "x": tensor(arrays.x),
         }
-
-    def flag(self) -> float | None:
-        """Not known here."""
-        return None
 
 
 def start() -> DeepSpeed:

@@ -12,6 +12,8 @@ from pycollectives.arrays import Array
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 
+from .library import Library
+
 LINES = {
     "all_reduce": "dist.all_reduce(x)",
     "reduce_scatter": "dist.reduce_scatter_tensor(out, x)",
@@ -22,7 +24,7 @@ LINES = {
 }
 
 
-class Gloo:
+class Gloo(Library):
     """The default process group."""
 
     def __init__(self) -> None:
@@ -34,27 +36,15 @@ class Gloo:
         """The library's own."""
         dist.barrier()
 
-    def arrays_of(self, column: str) -> str:
-        """One kind."""
-        return column
-
     def in_place(self, case: Case, wanted: bool) -> bool:
         """All-reduce and broadcast always are."""
         return wanted or case.collective in ("all_reduce", "broadcast")
-
-    def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
-        """NumPy's."""
-        return np.empty(count, dtype)
 
     def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
         """Every dtype here goes."""
         x = tensor(arrays.x)
         out = None if arrays.out is None else tensor(arrays.out)
         return LINES[case.collective], {"dist": dist, "x": x, "out": out}
-
-    def flag(self) -> float | None:
-        """Not known here."""
-        return None
 
 
 def tensor(array: Array) -> Any:

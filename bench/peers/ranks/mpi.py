@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from pycollectives.arrays import Array
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 
-from .library import UnsupportedCaseError
+from .library import Library, UnsupportedCaseError
 
 _LINES = {
     "all_reduce": "comm.Allreduce(x, out)",
@@ -23,7 +22,7 @@ _LINES = {
 }
 
 
-class Mpi:
+class Mpi(Library):
     """MPI.COMM_WORLD."""
 
     def __init__(self) -> None:
@@ -34,18 +33,6 @@ class Mpi:
     def barrier(self) -> None:
         """The library's own."""
         self.comm.Barrier()
-
-    def arrays_of(self, column: str) -> str:
-        """One kind."""
-        return column
-
-    def in_place(self, case: Case, wanted: bool) -> bool:
-        """A broadcast always is."""
-        return wanted or case.collective == "broadcast"
-
-    def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
-        """NumPy's."""
-        return np.empty(count, dtype)
 
     def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
         """bfloat16 where the library has the type, or where the bytes are only moved."""
@@ -62,10 +49,6 @@ class Mpi:
         if arrays.out is arrays.x and case.collective == "all_reduce":
             line = "comm.Allreduce(IN_PLACE, out)"
         return line, {"comm": self.comm, "x": x, "out": out, "IN_PLACE": MPI.IN_PLACE}
-
-    def flag(self) -> float | None:
-        """Not known here."""
-        return None
 
 
 def start() -> Mpi:

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pycollectives.arrays import Array
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 
-from .library import UnsupportedCaseError
+from .library import Library, UnsupportedCaseError
 
 _TYPES = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}  # onecclDataType_t
 _SUM = 0
@@ -27,7 +26,7 @@ class _Id(ctypes.Structure):
     _fields_ = (("data", ctypes.c_char * _ID_BYTES),)
 
 
-class OneCcl:
+class OneCcl(Library):
     """The ranks of Intel's mpiexec, which only numbers them."""
 
     def __init__(self) -> None:
@@ -80,18 +79,6 @@ class OneCcl:
         x, out = self._token.ctypes.data, self._token_out.ctypes.data
         self.lib.onecclAllReduce(x, out, 1, _TYPES["float32"], _SUM, self.comm, None)
 
-    def arrays_of(self, column: str) -> str:
-        """One kind."""
-        return column
-
-    def in_place(self, case: Case, wanted: bool) -> bool:
-        """A broadcast always is."""
-        return wanted or case.collective == "broadcast"
-
-    def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
-        """NumPy's."""
-        return np.empty(count, dtype)
-
     def bind(self, column: str, case: Case, arrays: CaseArrays) -> tuple[str, dict[str, Any]]:
         """Counts are those of the C interface: elements per rank for all but all_reduce and broadcast."""
         if case.collective == "barrier":
@@ -115,10 +102,6 @@ class OneCcl:
             "comm": self.comm,
         }
         return f"call(x, out, {count}, TYPE, {more}comm, None)", names
-
-    def flag(self) -> float | None:
-        """Not known here."""
-        return None
 
 
 def start() -> OneCcl:

@@ -12,7 +12,7 @@ from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
 from pycollectives.bench.distance import Distance
 
-from .library import UnsupportedCaseError
+from .library import Library, UnsupportedCaseError
 
 _LINES = {
     "all_reduce": "comm.all_reduce(x, out=out)",
@@ -24,7 +24,7 @@ _LINES = {
 }
 
 
-class Ours:
+class Ours(Library):
     """Columns: `array`, `empty`, `plan`."""
 
     def __init__(self) -> None:
@@ -40,10 +40,6 @@ class Ours:
     def arrays_of(self, column: str) -> str:
         """A plan works on ordinary arrays."""
         return "array" if column == "plan" else column
-
-    def in_place(self, case: Case, wanted: bool) -> bool:
-        """A broadcast always is, as in the other libraries."""
-        return wanted or case.collective == "broadcast"
 
     def make(self, column: str, count: int, dtype: np.dtype[Any]) -> Array:
         """Symmetric memory or NumPy's."""
