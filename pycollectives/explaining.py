@@ -76,7 +76,7 @@ def _kind(
     operator = ops.resolve(op, size) if contract.reduces else None
     if operator is not None:
         ops.check(operator, element.name)
-    blocks = size if contract.apart or "block" in (contract.input, contract.output) else 1
+    blocks = size if contract.in_blocks else 1
     count = -(-nbytes // (element.itemsize * blocks))
     return Kind(
         verb,

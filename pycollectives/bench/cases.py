@@ -152,6 +152,6 @@ def _algorithms(verb: str, asked: Sequence[str], ranks: int, *, alone: bool) -> 
 
 def _count(verb: str, nbytes: int, dtype: np.dtype[Any], ranks: int) -> int:
     contract = COLLECTIVES[verb]
-    unit = ranks if contract.apart or "block" in (contract.input, contract.output) else 1
+    unit = ranks if contract.in_blocks else 1
     each = unit * dtype.itemsize
     return -(-nbytes // each) * unit

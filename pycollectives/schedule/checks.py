@@ -43,7 +43,7 @@ def check_shape(schedule: Schedule) -> None:
         raise failure(schedule, f"only all ranks together can be verified, not {schedule.ranks}")
     if not 0 <= schedule.root < size:
         raise failure(schedule, f"there is no root {schedule.root}")
-    if ("block" in (verb.input, verb.output) or verb.apart) and schedule.nchunks % size:
+    if verb.in_blocks and schedule.nchunks % size:
         text = f"{schedule.nchunks} chunks; the blocks of the ranks need a multiple of {size}"
         raise failure(schedule, text)
 

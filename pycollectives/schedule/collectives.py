@@ -40,6 +40,11 @@ class Collective:
         False  # chunk c of the output is not chunk c of the input: no working vector, never in place
     )
 
+    @property
+    def in_blocks(self) -> bool:
+        """Is the vector cut into one block per rank?"""
+        return self.apart or "block" in (self.input, self.output)
+
     def input_chunks(self, rank: int, size: int, root: int, nchunks: int) -> range:
         """The chunks of the working vector that the input of `rank` holds, from its first element on."""
         return held(self.input, rank, size, root, nchunks)

@@ -141,12 +141,7 @@ def example_length(verb: str, algorithm: str, size: int) -> int:
     """
     schedule = find(_traceable(verb), algorithm).schedule(size)
     each = schedule.nchunks * (8 * schedule.channels if schedule.channels > 1 else 1)
-    return lcm(each, size) if _in_blocks(verb) else each
-
-
-def _in_blocks(verb: str) -> bool:
-    """Is the vector cut into one block per rank?"""
-    return COLLECTIVES[verb].apart or "block" in (COLLECTIVES[verb].input, COLLECTIVES[verb].output)
+    return lcm(each, size) if COLLECTIVES[verb].in_blocks else each
 
 
 def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int64) -> Array:
@@ -159,7 +154,7 @@ def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int6
         return np.array([1 << rank], dtype=np.int64)
     if elements < 1:
         raise InvalidArgumentError(f"elements is {elements}; a trace needs at least one")
-    if _in_blocks(verb) and elements % size:
+    if contract.in_blocks and elements % size:
         raise InvalidArgumentError(
             f"{verb} on {size} ranks needs a multiple of {size} elements, not {elements}"
         )

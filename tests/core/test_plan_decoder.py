@@ -28,7 +28,7 @@ def prepared(arrays: dict[str, Any], verb: str, count: int = 100) -> Any:
     made, contract = _core.Plan(**arrays), COLLECTIVES[verb]
     held_in = contract.input_chunks(1, SIZE, 0, made.nchunks)
     held_out = contract.output_chunks(1, SIZE, 0, made.nchunks)
-    each = [count] * (SIZE if "block" in (contract.input, contract.output) or contract.apart else 1)
+    each = [count] * (SIZE if contract.in_blocks else 1)
     apart = each if contract.apart else []
     return _core.Prepared(
         plan=made, dtype=_core.DTYPES.index("float32"), op=0, epilogue=0, factor=1.0, wide=False,

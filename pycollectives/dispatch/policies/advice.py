@@ -18,8 +18,7 @@ class Advice:
 
 def block_bytes(query: Query) -> int:
     """Bytes of one rank's block, where the vector has one for each rank, else of the vector."""
-    verb = COLLECTIVES[query.collective]
-    blocks = verb.apart or "block" in (verb.input, verb.output)
+    blocks = COLLECTIVES[query.collective].in_blocks
     return query.nbytes // query.size if blocks else query.nbytes
 
 
