@@ -13,8 +13,7 @@ from ..bench.cases import parse_size
 from ..calls import Calls
 from ..errors import InvalidArgumentError
 from ..explaining import explain_call
-from ..schedule import COLLECTIVES
-from ..schedule.registry import suggest
+from ..schedule.registry import contract_of
 from .ranks import job_size
 
 
@@ -54,8 +53,7 @@ def explain(
 
       pycollectives explain reduce_scatter --dtype bfloat16 --policy all
     """
-    if collective not in COLLECTIVES:
-        raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
+    contract_of(collective)
     size = ranks or job_size() or settings.cores()
     if root >= size:
         raise InvalidArgumentError(f"root {root} is not in 0..{size - 1}")

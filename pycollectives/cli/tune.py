@@ -14,7 +14,7 @@ from ..cost import hardware
 from ..dispatch import Tuning, tuning_file
 from ..errors import InvalidArgumentError
 from ..schedule import COLLECTIVES
-from ..schedule.registry import suggest
+from ..schedule.registry import contract_of
 from ..tune import QUICK, Pace, Plan, Result, report, run
 from ..world import init
 from .ranks import console, dtype_named, job_size, run_as_job
@@ -74,8 +74,7 @@ def tune(
       mpiexec -n 4 pycollectives tune
     """
     for verb in collective or ():
-        if verb not in COLLECTIVES:
-            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, COLLECTIVES)}")
+        contract_of(verb)
     plan = Plan(
         collective or list(COLLECTIVES),
         [dtype_named(name.strip()) for name in dtypes.split(",")],

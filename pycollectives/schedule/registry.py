@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgumentError, ScheduleError, UnsupportedError
-from .collectives import COLLECTIVES
+from .collectives import COLLECTIVES, Collective
 from .program import Program
 from .schedule import Schedule
 
@@ -161,8 +161,7 @@ def algorithm(
     Raises InvalidArgumentError for an unknown collective. The schedule is verified for a world size at its
     first use there (those of the project itself: by its tests). Registering a name again replaces it.
     """
-    if collective not in COLLECTIVES:
-        raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
+    contract_of(collective)
 
     def register(author: Author) -> Algorithm:
         builtin = author.__module__.startswith("pycollectives.algorithms.")
@@ -177,6 +176,13 @@ def algorithm(
     return register
 
 
+def contract_of(collective: str) -> Collective:
+    """The contract of the collective of that name. Raises InvalidArgumentError, which suggests the near name."""
+    if collective not in COLLECTIVES:
+        raise InvalidArgumentError(f"unknown collective {collective!r}{suggest(collective, COLLECTIVES)}")
+    return COLLECTIVES[collective]
+
+
 def names(collective: str) -> list[str]:
     """The names of the known algorithms of `collective`."""
     return [name for verb, name in ALGORITHMS if verb == collective]
@@ -187,6 +193,7 @@ def find(collective: str, name: str) -> Algorithm:
 
     Raises InvalidArgumentError, which suggests the near name.
     """
+    contract_of(collective)
     base, parenthesis, parameter = str(name).partition("(")
     known = names(collective)
     if base not in known:

@@ -18,7 +18,7 @@ from ..arrays import Array, reducible
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..ops import Operator, OpLike, check, resolve
 from ..schedule import COLLECTIVES, Operation, Schedule, find
-from ..schedule.registry import suggest
+from ..schedule.registry import contract_of
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -139,7 +139,7 @@ def example_length(verb: str, algorithm: str, size: int) -> int:
 
     Channels divide chunks at cache lines, so several channels need a line each.
     """
-    schedule = find(_traceable(verb), algorithm).schedule(size)
+    schedule = find(verb, algorithm).schedule(size)
     each = schedule.nchunks * (8 * schedule.channels if schedule.channels > 1 else 1)
     return lcm(each, size) if COLLECTIVES[verb].in_blocks else each
 
@@ -149,7 +149,7 @@ def example(verb: str, rank: int, size: int, elements: int, dtype: Any = np.int6
 
     Raises InvalidArgumentError where the vector cannot be cut into one block per rank.
     """
-    contract = COLLECTIVES[_traceable(verb)]
+    contract = contract_of(verb)
     if verb == "barrier":
         return np.array([1 << rank], dtype=np.int64)
     if elements < 1:
@@ -173,7 +173,7 @@ def trace(
     Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for reductions of 16- and
     8-bit floats (their partial sums are float32 and lie outside of the vector).
     """
-    one = find(_traceable(verb), algorithm)
+    one = find(verb, algorithm)
     contract = COLLECTIVES[verb]
     if verb == "barrier":
         x, op = example(verb, comm.rank, comm.size, 1), "bor"
@@ -216,7 +216,7 @@ def check_arguments(
     verb: str, size: int, dtype: np.dtype[Any], op: OpLike, root: int
 ) -> tuple[Operator | None, int | None]:
     """The operator and the root of a traced call, None where the verb has none. Raises as `trace` does."""
-    contract = COLLECTIVES[_traceable(verb)]
+    contract = contract_of(verb)
     if contract.rooted and not 0 <= root < size:
         raise InvalidArgumentError(f"root {root} is not in 0..{size - 1}, the ranks")
     operator = resolve(op, size) if contract.reduces else None
@@ -225,12 +225,6 @@ def check_arguments(
         if dtype.itemsize < 4 and dtype.kind in "fV":
             raise UnsupportedError(f"partial sums of {dtype} are float32: trace float32 instead")
     return operator, root if contract.rooted else None
-
-
-def _traceable(verb: str) -> str:
-    if verb not in COLLECTIVES:
-        raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(verb, COLLECTIVES)}")
-    return verb
 
 
 def _same(a: Array, b: Array) -> Array:
