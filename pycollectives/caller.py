@@ -147,7 +147,7 @@ class Caller(_core.Endpoint):
         self, verb: str, op: Any, root: Any, algorithm: str | None
     ) -> tuple[Collective, ops.Operator | None, int, str | None]:
         """The checked options: contract, operator, root (-1: none) and the algorithm that is asked for."""
-        contract = COLLECTIVES[self._verb(verb[:-1] if verb in UNEVEN else verb)]
+        contract = COLLECTIVES[self._even(verb)]
         named, _ = self._named(contract.name, algorithm)
         operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
         return contract, operator, self._root(root) if contract.rooted else -1, named
@@ -180,12 +180,14 @@ class Caller(_core.Endpoint):
             raise InvalidArgumentError(f"unknown collective {verb!r}; it must be a name")
         return verb
 
-    @staticmethod
-    def _verb(verb: Any) -> str:
-        if not isinstance(verb, str) or verb not in COLLECTIVES:
-            known = [name for name in (*COLLECTIVES, *UNEVEN) if name != str(verb)]
-            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(str(verb), known)}")
-        return verb
+    @classmethod
+    def _even(cls, verb: Any) -> str:
+        """The collective that a verb is, the even one of an uneven verb: all_gather for all_gatherv."""
+        name = cls._spelt(verb)
+        base = name[:-1] if name in UNEVEN else name
+        if base not in COLLECTIVES:
+            raise InvalidArgumentError(f"unknown collective {verb!r}{suggest(name, (*COLLECTIVES, *UNEVEN))}")
+        return base
 
     def _limit(self, timeout: Any) -> float:
         """The seconds that a call may take."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 BUFFER = 16  # a fusion buffer holds at most so many times the largest array that goes into one
-RESOLVED = ("op", "root", "counts", "out", "algorithm", "deterministic")  # what Communicator._resolve takes
+RESOLVED = ("op", "root", "counts", "out", "algorithm", "deterministic")  # what Caller._resolve takes
 
 _here = threading.local()  # .groups: the open group of each communicator in this thread
 
@@ -73,7 +73,7 @@ class Group:
         """Takes a call of an array verb. Raises what the call itself would raise for wrong arguments."""
         options = dict.fromkeys(RESOLVED) | {"deterministic": False} | options
         comm, out = self.comm, options["out"]
-        algorithm, _ = comm._named(comm._verb(verb[:-1] if uneven else verb), options["algorithm"])
+        algorithm, _ = comm._named(comm._even(verb), options["algorithm"])
         options["algorithm"] = algorithm  # that of this line: `pc.use` may be over at the end of the block
         if not uneven:  # those may have to exchange counts first
             arguments = comm._resolve(verb, x, *(options[name] for name in RESOLVED))

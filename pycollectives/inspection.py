@@ -19,10 +19,9 @@ class Inspection(Caller):
     def algorithms(self, verb: str) -> list[Description]:
         """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
         restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
-        even = self._spelt(verb) not in UNEVEN
-        contract = self._verb(verb if even else verb[:-1])
+        base, even = self._even(verb), verb not in UNEVEN
         hosts = self.settings.hosts or (0,) * self.size
-        known = [find(contract, name).on(hosts) for name in names(contract)]
+        known = [find(base, name).on(hosts) for name in names(base)]
         return [describe(one, self.size) for one in known if even or not one.even_only]
 
     def explain(
@@ -45,14 +44,13 @@ class Inspection(Caller):
         Raises InvalidArgumentError where an argument is unknown or nbytes no number of bytes, UnsupportedError where
         the algorithm that was asked for cannot run, or none can.
         """
-        even = self._spelt(verb) not in UNEVEN
-        base = self._verb(verb if even else verb[:-1])
+        base = self._even(verb)
         named, reason = self._named(base, algorithm)
         return explain_call(
             self._calls,
             base,
             nbytes,
-            even=even,
+            even=verb not in UNEVEN,
             named=named,
             reason=reason,
             root=self._root(root),
