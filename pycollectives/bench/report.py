@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgumentError, UnsupportedError
+from ..settings import cores
 from .cases import Options
 from .distance import name
 from .measure import Row
@@ -67,7 +68,7 @@ def machine() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "simd": _core.simd_name(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()}",

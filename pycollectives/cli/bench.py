@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
 from ..bench import Case, Options, Report, cases, parse_sizes, report
 from ..bench import measure as measure_case
 from ..bench.distance import Distance
 from ..errors import InvalidArgumentError
+from ..settings import cores
 from ..world import init
-from .ranks import become_ranks, console, dtype_named, job_size
+from .ranks import become_ranks, console, dtype_named, job_size, progress_bar
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -89,7 +89,7 @@ def bench(
 
       mpiexec -n 4 pycollectives bench --sizes 1M
     """
-    size = job_size() or ranks or len(os.sched_getaffinity(0))
+    size = job_size() or ranks or cores()
     kinds = [dtype_named(each) for each in dict.fromkeys(dtype or ["float32"])]
     todo = cases(
         collective or ["all_reduce"],
@@ -141,12 +141,7 @@ def _measure_all(comm: Communicator, todo: list[Case], options: Options) -> Repo
         "fresh buffers" if options.fresh else "warm buffers",
     ]
     show("; ".join(how + ["symmetric memory"] * options.symmetric) + "; " + report.LEGEND, style="dim")
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    # A thread that redraws the bar would disturb what is measured: it is drawn between the cases.
-    bar = Progress(
-        *columns, console=screen, transient=True, auto_refresh=False, disable=quiet or not screen.is_terminal
-    )
-    with bar:
+    with progress_bar(screen, TimeRemainingColumn(), shown=not quiet) as bar:
         task, section = bar.add_task("", total=len(todo)), ""
         for case in todo:
             if case.collective != section:

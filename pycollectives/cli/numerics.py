@@ -14,7 +14,7 @@ from ..bench.accuracy import DATA, OPERATORS, Cost, Error, cost, measure
 from ..bench.cases import parse_sizes
 from ..errors import InvalidArgumentError
 from ..world import init
-from .ranks import become_ranks, console, dtype_named
+from .ranks import become_ranks, console, dtype_named, rank_counts
 
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
@@ -37,7 +37,11 @@ def numerics(
     data: Annotated[str, typer.Option("--data", help=f"One of: {', '.join(DATA)}.")] = "normal",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random numbers.")] = 1,
     price: Annotated[
-        bool, typer.Option("--cost", help="Measure instead what deterministic=True costs, on processes.")
+        bool,
+        typer.Option(
+            "--cost",
+            help="Measure instead what deterministic=True costs, on as many processes as -n says first.",
+        ),
     ] = False,
     sizes: Annotated[
         str, typer.Option("--sizes", help="With --cost: bytes of the vector.")
@@ -56,11 +60,11 @@ def numerics(
 
       pycollectives numerics --cost -n 2
     """
-    counts = _counts(ranks)
+    counts = rank_counts(ranks)
     if collective not in _REDUCING:
         raise InvalidArgumentError(f"collective is {collective!r}; measured are {', '.join(_REDUCING)}")
     if price:
-        _price(counts, parse_sizes(sizes), as_json)
+        _price(counts[0], parse_sizes(sizes), as_json)
         return
     kinds = [dtype_named(name).name for name in dtype or ["bfloat16", "float32"]]
     found = [
@@ -73,16 +77,6 @@ def numerics(
         typer.echo(json.dumps([asdict(each) for each in found], indent=1))
     else:
         console().print(_errors(found, f"{collective}({op}) of {elements} {data} numbers"))
-
-
-def _counts(text: str) -> list[int]:
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise InvalidArgumentError(f"-n {text!r}: expected numbers of ranks, such as 2,4,8")
-    return counts
 
 
 def _errors(found: list[Error], title: str) -> Table:
@@ -109,10 +103,8 @@ def _errors(found: list[Error], title: str) -> Table:
     return table
 
 
-def _price(counts: list[int], sizes: list[int], as_json: bool) -> None:
-    if len(counts) > 1:
-        counts = counts[:1]
-    become_ranks(counts[0], counts[0])
+def _price(ranks: int, sizes: list[int], as_json: bool) -> None:
+    become_ranks(ranks, ranks)
     with init() as comm:
         found = [cost(comm, nbytes, 400 if nbytes <= 1 << 16 else 60) for nbytes in sizes]
         if comm.rank != 0:

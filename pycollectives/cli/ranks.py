@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from .. import _core
 from ..bootstrap import launched, mpi, torchrun
@@ -51,12 +52,30 @@ def run_as_job(n: int, *, timeout: float | None = None) -> int:
     return launch(n, ["pycollectives", *sys.argv[1:]], module=True, env=env, timeout=timeout)
 
 
+def rank_counts(text: str) -> list[int]:
+    """The numbers of ranks in `2,4,8`, each once. Raises InvalidArgumentError."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise InvalidArgumentError(f"-n {text!r}: expected numbers of ranks, such as 2,4,8")
+    return list(dict.fromkeys(counts))
+
+
 def console() -> Console:
     """The console of standard output; in ranks that this command has started, that of the launcher's."""
     columns = number(_TERMINAL)
     if columns:
         return Console(force_terminal=True, width=columns, highlight=False)
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def progress_bar(screen: Console, time: ProgressColumn, *, shown: bool) -> Progress:
+    """A bar that is drawn only when it is told to: a thread that redraws it would disturb what is measured."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time
+    hidden = not (shown and screen.is_terminal)
+    return Progress(*columns, console=screen, transient=True, auto_refresh=False, disable=hidden)
 
 
 def dtype_named(name: str) -> np.dtype[Any]:

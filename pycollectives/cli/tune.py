@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 
 from ..bench import parse_sizes
 from ..cost import hardware
@@ -15,9 +15,10 @@ from ..dispatch import Tuning, tuning_file
 from ..errors import InvalidArgumentError
 from ..schedule import COLLECTIVES
 from ..schedule.registry import contract_of
+from ..settings import cores
 from ..tune import QUICK, Pace, Plan, Result, report, run
 from ..world import init
-from .ranks import console, dtype_named, job_size, run_as_job
+from .ranks import console, dtype_named, job_size, progress_bar, rank_counts, run_as_job
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -85,10 +86,10 @@ def tune(
     if path is None:
         raise InvalidArgumentError(f"{tuning_file.VARIABLE} is off: name a file by --output")
     os.environ[tuning_file.VARIABLE] = str(path.absolute())
-    wanted = _numbers(ranks)
+    wanted = rank_counts(ranks) if ranks else []
     size = job_size()
     if size is None:
-        codes = [run_as_job(n) for n in wanted or [len(os.sched_getaffinity(0))]]
+        codes = [run_as_job(n) for n in wanted or [cores()]]
         raise typer.Exit(max(codes))
     if wanted and size not in (0, *wanted):
         raise InvalidArgumentError(
@@ -105,16 +106,6 @@ def tune(
         raise typer.Exit(1)
 
 
-def _numbers(text: str | None) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        found = [0]
-    if any(n < 1 for n in found):
-        raise InvalidArgumentError(f"-n {text}: expected numbers of ranks with commas between them")
-    return list(dict.fromkeys(found))
-
-
 def _measure(comm: Communicator, plan: Plan) -> Result:
     """Collective: measure everything; rank 0 shows how far it is and what came out."""
     screen, shows = console(), comm.rank == 0
@@ -124,16 +115,7 @@ def _measure(comm: Communicator, plan: Plan) -> Result:
     if shows:
         ranks = f"{comm.size} rank" + "s" * (comm.size > 1)
         screen.print(f"{ranks} on {hardware().key()}", style="bold", markup=False)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    # A thread that redraws the bar would disturb what is measured: it is drawn between the contests.
-    bar = Progress(
-        *columns,
-        console=screen,
-        transient=True,
-        auto_refresh=False,
-        disable=not (shows and screen.is_terminal),
-    )
-    with bar:
+    with progress_bar(screen, TimeElapsedColumn(), shown=shows) as bar:
         task = bar.add_task("", total=steps, completed=-1)
 
         def step(what: str) -> None:
