@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,18 @@ from .ops import OpLike
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _fast(form: int) -> Callable[[Method], Method]:
-    """A method with the native fast way in (csrc/bindings/fast_method.cpp). `form`: the result has the shape of the input (0),
-    gathers it (1), scatters it (2); there is no data (3); has the shape of the input and lies apart (4)."""
+class _Form(IntEnum):
+    """What a verb makes of its input, as in csrc/bindings/fast_method.cpp."""
+
+    SAME = 0  # a result of the same shape
+    GATHERS = 1  # `size` times as much
+    SCATTERS = 2  # a `size`-th
+    NOTHING = 3  # there is no data
+    EXCHANGES = 4  # the same shape, never in place
+
+
+def _fast(form: _Form) -> Callable[[Method], Method]:
+    """A method with the native fast way in (csrc/bindings/fast_method.cpp)."""
 
     def wrap(method: Method) -> Method:
         fast: Method = functools.update_wrapper(_core.FastMethod(method, form), method)  # type: ignore[assignment]
@@ -30,7 +40,7 @@ def _fast(form: int) -> Callable[[Method], Method]:
 class Verbs(Caller):
     """The collectives on arrays whose ranks all have the same amount of data."""
 
-    @_fast(0)
+    @_fast(_Form.SAME)
     def all_reduce(
         self,
         x: Any,
@@ -84,7 +94,7 @@ class Verbs(Caller):
             timeout=timeout,
         )
 
-    @_fast(2)
+    @_fast(_Form.SCATTERS)
     def reduce_scatter(
         self,
         x: Any,
@@ -111,7 +121,7 @@ class Verbs(Caller):
             timeout=timeout,
         )
 
-    @_fast(1)
+    @_fast(_Form.GATHERS)
     def all_gather(
         self,
         x: Any,
@@ -124,7 +134,7 @@ class Verbs(Caller):
         """Every rank's `x`, in rank order: result (size, *x.shape), or any `out` of size * x.size elements."""
         return self._call("all_gather", x, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
 
-    @_fast(0)
+    @_fast(_Form.SAME)
     def broadcast(
         self,
         x: Any,
@@ -173,7 +183,7 @@ class Verbs(Caller):
             "scatter", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
         )
 
-    @_fast(4)
+    @_fast(_Form.EXCHANGES)
     def all_to_all(
         self,
         x: Any,
@@ -237,7 +247,7 @@ class Verbs(Caller):
             timeout=timeout,
         )
 
-    @_fast(3)
+    @_fast(_Form.NOTHING)
     def barrier(
         self, *, algorithm: str | None = None, async_op: bool = False, timeout: float | None = None
     ) -> Any:
