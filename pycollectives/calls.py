@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -226,8 +225,3 @@ class Calls:
         if contract.output == "block":
             return [kind.count * unit // self.size] * self.size, [], []
         return [kind.count * unit], [], []
-
-
-def total(counts: Sequence[int]) -> int:
-    """The elements of all blocks together."""
-    return int(sum(counts))

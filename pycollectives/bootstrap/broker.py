@@ -35,7 +35,6 @@ class _Peer:
         self.doorkeeper = doorkeeper
         self.pid: int | None = None  # who said hello over an inherited socket
         self.deadline = time.monotonic() + _HANDSHAKE_SECONDS
-        self.closing = False
 
 
 class Broker:
