@@ -24,7 +24,13 @@ class Buffers:
     out: Array | None
     result: Array | None
 
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where the input and the output begin; 0 where there is no output."""
+        return address(self.x), 0 if self.out is None else address(self.out)
+
     def finish(self) -> Array | None:
+        """Copies the result to where the caller wants it; returns that."""
         if self.result is not None and self.out is not self.result:
             assert self.out is not None
             self.result[...] = self.out.reshape(self.result.shape)
@@ -98,6 +104,14 @@ def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_
     return out
 
 
+def share_memory(a: Array, b: Array) -> bool:
+    """Do two arrays share an element? True as well where that is too hard to tell and their ranges meet."""
+    try:
+        return np.shares_memory(a, b, max_work=100_000)  # type: ignore[arg-type]
+    except Exception:  # numpy.exceptions.TooHardError
+        return True
+
+
 def check_overlap(x: Array, out: Array, shift: int) -> None:
     """Refuses partial overlap. The same memory is in place; so is a block that lies where it belongs: `shift` bytes into
     the output (or, negative, into the input)."""
@@ -106,11 +120,7 @@ def check_overlap(x: Array, out: Array, shift: int) -> None:
     same_layout = (x.flags.c_contiguous and out.flags.c_contiguous) or x.strides == out.strides
     if same_layout and address(x) == address(out) + shift:
         return
-    try:
-        overlap = np.shares_memory(x, out, max_work=100_000)  # type: ignore[arg-type]
-    except Exception:  # too hard to tell: numpy.exceptions.TooHardError; the ranges do meet
-        overlap = True
-    if overlap:
+    if share_memory(x, out):
         raise InvalidArgumentError(
             "x and out overlap but are not the same memory: pass the same array for an in-place call, or arrays that do not overlap"
         )

@@ -102,7 +102,7 @@ class Caller(_core.Endpoint):
             return device.call(arguments, async_op=async_op)
         prepared = self._calls.find(arguments.kind)
         buffers, limit = arguments.buffers, self._limit(timeout)
-        source, target = address(buffers.x), 0 if buffers.out is None else address(buffers.out)
+        source, target = buffers.addresses
         if async_op:
             return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
         if (

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Buffers, address, as_input, check_output
+from .arrays import Array, Buffers, as_input, check_output
 from .caller import Caller
 from .errors import InvalidArgumentError
 from .fusion import LabelledKind
@@ -109,10 +109,10 @@ class _Halo:
         return Work(comm, self.core, job, self.buffers, self.prepared)
 
     def _pack(self) -> tuple[int, int]:
-        source, target = self.buffers.x, self.buffers.out
-        assert target is not None
-        np.take(self.x, self.packed, axis=0, out=source, mode="clip")  # in this mode without another copy
-        return address(source), address(target)
+        np.take(
+            self.x, self.packed, axis=0, out=self.buffers.x, mode="clip"
+        )  # in this mode without another copy
+        return self.buffers.addresses
 
 
 class PersistentExchange:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from .arrays import Array, Buffers, address
+from .arrays import Array, Buffers
 
 if TYPE_CHECKING:
     from .caller import Caller
@@ -133,10 +133,7 @@ def persistent(
     """The persistent form of one prepared call on `buffers`, made from the caller's `x`."""
     contiguous = buffers.x is x and buffers.out is buffers.result
     kind = PersistentCall if contiguous else StridedCall
-    target = 0 if buffers.out is None else address(buffers.out)
-    made: PersistentCall = kind(
-        core, prepared, address(buffers.x), target, timeout, buffers.result, (x, buffers)
-    )
+    made: PersistentCall = kind(core, prepared, *buffers.addresses, timeout, buffers.result, (x, buffers))
     made.text = text
     if isinstance(made, StridedCall):
         made.buffers, made.x = buffers, x
