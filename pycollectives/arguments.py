@@ -58,27 +58,23 @@ def resolve(
         operator.user.check(x, comm.size if contract.output == "block" else 1, uneven=uneven)
     elif operator is not None:
         ops.check(operator, reducible(x.dtype))
-    form = _Form(comm, contract, x, root, out, absent)
-    buffers, count, blocks = form.uneven(counts) if uneven else (*form.even(), None)
+    layout = _Layout(comm, contract, x, root, out, absent)
+    buffers, count, blocks = layout.uneven(counts) if uneven else (*layout.even(), None)
     return Arguments(
         Kind(contract.name, x.dtype, count, operator, root, named, deterministic, blocks), buffers, x
     )
 
 
-class _Form:
+class _Layout:
+    """Where the data of a call lie on this rank. `absent`: `x` is a stand-in, since `out` says all there is to say."""
+
     def __init__(
         self, comm: Caller, contract: Collective, x: Array, root: int, out: Any, absent: bool
     ) -> None:
-        self.comm, self.contract, self.x, self.root, self.out, self.absent = (
-            comm,
-            contract,
-            x,
-            root,
-            out,
-            absent,
-        )
-        self.size, self.rank, self.verb = comm.size, comm.rank, contract.name
-        self.at_root = comm.rank == root
+        self.comm, self.size, self.rank = comm, comm.size, comm.rank
+        self.contract, self.verb = contract, contract.name
+        self.x, self.out, self.absent = x, out, absent
+        self.root, self.at_root = root, comm.rank == root
 
     def even(self) -> tuple[Buffers, int]:
         """The buffers, and the count of the call's kind."""

@@ -21,7 +21,8 @@ def init(comm: Any = None) -> Communicator:
     Who the ranks are is found by itself: those of `pycollectives run`, `mpiexec` (MPICH, Open MPI, Intel MPI) or `torchrun`;
     without any of these, one rank. `comm`: an mpi4py communicator whose ranks form the job instead.
 
-    Raises BootstrapError when the ranks cannot meet, UnsupportedError when they are on several hosts.
+    Ranks of MPI may be on several hosts. Raises BootstrapError when the ranks cannot meet, UnsupportedError when they are
+    on several hosts without MPI.
     """
     return Communicator(discover(comm))
 
