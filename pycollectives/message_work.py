@@ -1,4 +1,4 @@
-"""Sends and receives that are not over yet, and those that come again."""
+"""Sends and receives that are not over yet."""
 
 from __future__ import annotations
 
@@ -97,19 +97,3 @@ class ExchangeWork(Work):
 
     def __repr__(self) -> str:
         return f"<Work sendrecv {'done' if self.done() else 'pending'}>"
-
-
-class PersistentMessage:
-    """A send or a receive that comes again: `again = comm.plan("send", x, dest=1, tag=7); again()`.
-
-    The plan of an array is called with nothing, that of an object with the next object to send.
-    """
-
-    def __init__(self, call: Callable[..., Any], text: str) -> None:
-        self._call, self._text = call, text
-
-    def __call__(self, *value: Any) -> Any:
-        return self._call(*value)
-
-    def __repr__(self) -> str:
-        return f"<PersistentMessage {self._text}>"

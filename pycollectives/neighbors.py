@@ -12,6 +12,7 @@ would not be checked against each other.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from .caller import Caller
 from .errors import InvalidArgumentError
 from .fusion import LabelledKind
 from .group import deferrable
-from .work import Work
+from .work import PersistentMethod, Work
 
 SHOWN = 12  # factorisations that an error lists
 
@@ -115,19 +116,6 @@ class _Halo:
         return self.buffers.addresses
 
 
-class PersistentExchange:
-    """A neighbour exchange that comes again: `again = comm.plan("neighbor_exchange", x, (2, 3)); again()`."""
-
-    def __init__(self, halo: _Halo, limit: float) -> None:
-        self._halo, self._limit = halo, limit
-
-    def __call__(self) -> Array | None:
-        return self._halo.run(self._limit)
-
-    def __repr__(self) -> str:
-        return f"<PersistentExchange neighbor_exchange({self._halo.x.dtype}{list(self._halo.x.shape)})>"
-
-
 class Neighbors(Caller):
     """Neighbour exchange; `Communicator` inherits it."""
 
@@ -165,9 +153,11 @@ class Neighbors(Caller):
         periodic: bool | Sequence[bool],
         out: Array | None,
         timeout: float | None,
-    ) -> PersistentExchange:
+    ) -> PersistentMethod:
         """The persistent form of `neighbor_exchange`."""
-        return PersistentExchange(self._halo(x, dims, periodic, out), self._limit(timeout))
+        halo = self._halo(x, dims, periodic, out)
+        text = f"neighbor_exchange({halo.x.dtype}{list(halo.x.shape)})"
+        return PersistentMethod(functools.partial(halo.run, self._limit(timeout)), text)
 
     def _halo(self, x: Any, dims: Sequence[int], periodic: bool | Sequence[bool], out: Array | None) -> _Halo:
         """One exchange with checked arguments."""

@@ -210,18 +210,5 @@ class Objects(Caller):
         return Parcel.of_each(given)
 
 
-class PersistentObjects:
-    """A collective on objects that comes again: `again = comm.plan("all_gather_object"); everyone = again(value)`."""
-
-    def __init__(self, call: Callable[..., Any], verb: str) -> None:
-        self._call, self._verb = call, verb
-
-    def __call__(self, *value: Any) -> Any:
-        return self._call(*value)
-
-    def __repr__(self) -> str:
-        return f"<PersistentObjects {self._verb}>"
-
-
 def _fold(op: Op) -> Callable[[list[Any]], Any]:
     return functools.partial(functools.reduce, function_of(op))

@@ -15,16 +15,15 @@ from .device.device import DeviceCall
 from .dtypes import element_of
 from .errors import InvalidArgumentError
 from .group import outside
-from .message_work import PersistentMessage
 from .neighbors import Neighbors
 from .object_exchange import function_of
 from .object_messages import ObjectMessages
-from .objects import Objects, PersistentObjects
+from .objects import Objects
 from .pickles import COLLECTIVE_FORMS
 from .point_to_point import check_tag, rank_of, target_of
 from .schedule import COLLECTIVES
 from .schedule.registry import suggest
-from .work import PersistentCall, persistent
+from .work import PersistentCall, PersistentMethod, persistent
 
 ARRAYS = (*COLLECTIVES, *UNEVEN)
 MESSAGES = (
@@ -100,16 +99,16 @@ class Plans(Objects, ObjectMessages, Neighbors):
             f"{verb}({kind.dtype}[{kind.count}])",
         )
 
-    def _plan_objects(self, verb: str, options: dict[str, Any]) -> PersistentObjects:
+    def _plan_objects(self, verb: str, options: dict[str, Any]) -> PersistentMethod:
         self._limit(options["timeout"])
         if "root" in options:
             options["root"] = self._root(options["root"])
         if "op" in options:
             options["op"] = function_of(options["op"])
         method = getattr(type(self), verb).__wrapped__  # at once, also in a group
-        return PersistentObjects(functools.partial(method, self, **options), verb)
+        return PersistentMethod(functools.partial(method, self, **options), verb)
 
-    def _plan_message(self, verb: str, options: dict[str, Any]) -> PersistentMessage:
+    def _plan_message(self, verb: str, options: dict[str, Any]) -> PersistentMethod:
         limit = options["timeout"] = self._limit(options["timeout"])
         sends = "dest" in options
         if sends:
@@ -127,10 +126,8 @@ class Plans(Objects, ObjectMessages, Neighbors):
             x = options["x"] = as_input(options["x"])
             if verb == "send" and x.flags.c_contiguous:
                 call = functools.partial(self._messages.send, x, element_of(x.dtype))
-                return PersistentMessage(
-                    functools.partial(call, options["dest"], options["tag"], limit), text
-                )
-        return PersistentMessage(functools.partial(getattr(self, verb), **options), text)
+                return PersistentMethod(functools.partial(call, options["dest"], options["tag"], limit), text)
+        return PersistentMethod(functools.partial(getattr(self, verb), **options), text)
 
 
 def _signature(cls: type[Plans], verb: str) -> inspect.Signature:

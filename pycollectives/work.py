@@ -127,6 +127,22 @@ class StridedCall(PersistentCall):
         return self.buffers.finish()
 
 
+class PersistentMethod:
+    """What `comm.plan` returns for all but the verbs on arrays. Its arguments were checked once.
+
+    Called with nothing, or, for a verb on objects, with the next object.
+    """
+
+    def __init__(self, call: Callable[..., Any], text: str) -> None:
+        self._call, self._text = call, text
+
+    def __call__(self, *value: Any) -> Any:
+        return self._call(*value)
+
+    def __repr__(self) -> str:
+        return f"<PersistentMethod {self._text}>"
+
+
 def persistent(
     core: Any, prepared: Any, x: Array, buffers: Buffers, timeout: float, text: str
 ) -> PersistentCall:
