@@ -22,6 +22,16 @@ RECORD = np.dtype([("a", "i2"), ("b", "f8", (3,))])
 KINDS = [*DTYPES, "datetime64[s]", "S5", RECORD]
 
 
+def caught(make: Any) -> Any:
+    """The error that a call raises: class, text, peer, seconds until it came."""
+    start = time.monotonic()
+    try:
+        make()
+    except (pc.CollectiveError, KeyboardInterrupt) as error:
+        return type(error).__name__, str(error), getattr(error, "peer", None), time.monotonic() - start
+    return "nothing", "", None, time.monotonic() - start
+
+
 @dataclass(frozen=True)
 class Traffic:
     """`most`: bytes of the largest message."""
