@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import object_ranks
-from object_ranks import Poisonous, Unpicklable, equal, value
+from object_failures import Poisonous, Unpicklable
+from object_ranks import equal, value
 
 import pycollectives as pc
 from pycollectives import pickles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import object_failures as wrong
 import object_ranks as todo
 import pytest
 from ranks import Pools, threads
@@ -35,27 +36,27 @@ def test_folds_on_processes(pools: Pools, way: str) -> None:
 @pytest.mark.parametrize("form", todo.FORMS)
 def test_unpicklable_on_each_rank(pools: Pools, form: str) -> None:
     for way in todo.WAYS:
-        threads(3, todo.refuse_all, form, way)
-    pools(4).run(todo.refuse_all, form, "async")
+        threads(3, wrong.refuse_all, form, way)
+    pools(4).run(wrong.refuse_all, form, "async")
 
 
 def test_several_unpicklable() -> None:
-    threads(4, todo.several)
+    threads(4, wrong.several)
 
 
 @pytest.mark.parametrize("n", [2, 4])
 def test_wrong_values(n: int) -> None:
-    threads(n, todo.wrong_values)
+    threads(n, wrong.wrong_values)
 
 
 @pytest.mark.parametrize("way", todo.WAYS)
 def test_bad_operator(way: str) -> None:
-    threads(3, todo.bad_operator, way)
+    threads(3, wrong.bad_operator, way)
 
 
 @pytest.mark.parametrize(("n", "way"), [(2, "call"), (4, "async"), (3, "plan")])
 def test_unreadable(n: int, way: str) -> None:
-    threads(n, todo.unreadable, way)
+    threads(n, wrong.unreadable, way)
 
 
 def test_among_other_calls(pools: Pools) -> None:
@@ -76,16 +77,16 @@ def test_in_a_group() -> None:
 
 
 def test_pending_calls_end_with_their_communicator(pools: Pools) -> None:
-    pools(2).run(todo.closed_early)
+    pools(2).run(wrong.closed_early)
 
 
 def test_damaged_lengths(pools: Pools) -> None:
-    threads(3, todo.damaged)
-    pools(3).run(todo.damaged)
+    threads(3, wrong.damaged)
+    pools(3).run(wrong.damaged)
 
 
 def test_enormous_lengths() -> None:
-    threads(4, todo.enormous)
+    threads(4, wrong.enormous)
 
 
 def test_above_the_size_that_is_compared_with_memory(pools: Pools) -> None:
@@ -104,5 +105,5 @@ def test_above_the_size_that_is_compared_with_memory(pools: Pools) -> None:
     ],
 )
 def test_mixed_up(theirs: tuple[str, int], mine: tuple[str, int], words: list[str]) -> None:
-    for text in threads(3, todo.mixed_up, theirs, mine):
+    for text in threads(3, wrong.mixed_up, theirs, mine):
         assert all(word in text for word in words), text

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from proving import Author, prove
 
 from pycollectives.algorithms.bruck import bruck_all_to_all
 from pycollectives.algorithms.direct import direct_all_to_all
 from pycollectives.algorithms.prefix import linear_exscan, linear_scan
 from pycollectives.errors import ScheduleError
-from pycollectives.schedule import COLLECTIVES, Algorithm, Program
-from pycollectives.schedule.verifier import Proof, Stage, verified
-
-Author = Callable[[Program], None]
-
-
-def prove(collective: str, author: Author, size: int, root: int = 0) -> Proof:
-    return verified(Algorithm(collective, "mine", author), size, root)
+from pycollectives.schedule import COLLECTIVES, Program
+from pycollectives.schedule.verifier import Stage, verified
 
 
 def test_contracts() -> None:
