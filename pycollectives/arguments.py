@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,20 +31,20 @@ class Arguments:
     x: Array
 
 
+class Options(NamedTuple):
+    """Checked options: `root` is -1 where the verb has none, `named` the algorithm that is asked for."""
+
+    contract: Collective
+    operator: Operator | None
+    root: int
+    named: str | None
+
+
 def resolve(
-    comm: Caller,
-    contract: Collective,
-    x: Any,
-    operator: Operator | None,
-    root: int,
-    counts: Any,
-    out: Any,
-    named: str | None,
-    deterministic: bool,
-    *,
-    uneven: bool,
+    comm: Caller, options: Options, x: Any, counts: Any, out: Any, deterministic: bool, *, uneven: bool
 ) -> Arguments:
-    """Checks the arguments of `contract`'s verb. Raises InvalidArgumentError, UnsupportedError."""
+    """Checks the arrays and counts of a call. Raises InvalidArgumentError, UnsupportedError, MismatchError."""
+    contract, operator, root, named = options
     if (
         x is None
         and contract.input == "root"

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from . import _core, dispatch, ops, settings
-from .arguments import Arguments, resolve
+from .arguments import Arguments, Options, resolve
 from .arrays import Array, address, as_input
 from .calls import Calls, Kind
 from .device.device import Device
 from .errors import InvalidArgumentError
 from .group import current
-from .schedule import COLLECTIVES, Algorithm, Collective
+from .schedule import COLLECTIVES, Algorithm
 from .schedule.registry import suggest
 from .user_op import UserOp
 from .work import TaskWork, Work
@@ -126,31 +126,17 @@ class Caller(_core.Endpoint):
         deterministic: Any,
     ) -> Arguments:
         """Checks everything; nothing has moved (but for counts that had to be exchanged)."""
-        uneven = verb in UNEVEN
-        contract, operator, place, named = self._options(verb, op, root, algorithm)
+        options = self._options(verb, op, root, algorithm)
         if not isinstance(deterministic, (bool, np.bool_)):
             raise InvalidArgumentError(f"deterministic is {deterministic!r}; it must be True or False")
-        return resolve(
-            self,
-            contract,
-            x,
-            operator,
-            place,
-            counts if uneven else None,
-            out,
-            named,
-            bool(deterministic),
-            uneven=uneven,
-        )
+        return resolve(self, options, x, counts, out, bool(deterministic), uneven=verb in UNEVEN)
 
-    def _options(
-        self, verb: str, op: Any, root: Any, algorithm: str | None
-    ) -> tuple[Collective, ops.Operator | None, int, str | None]:
-        """The checked options: contract, operator, root (-1: none) and the algorithm that is asked for."""
+    def _options(self, verb: str, op: Any, root: Any, algorithm: str | None) -> Options:
+        """What can be checked without the arrays."""
         contract = COLLECTIVES[self._even(verb)]
         named, _ = self._named(contract.name, algorithm)
         operator = ops.resolve(op, self.size) if contract.reduces and verb != "barrier" else None
-        return contract, operator, self._root(root) if contract.rooted else -1, named
+        return Options(contract, operator, self._root(root) if contract.rooted else -1, named)
 
     def _trace(
         self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int

@@ -86,18 +86,23 @@ class View:
         return k + select(k >= columns(self.rank), 1, 0)
 
     def send(self, chunk: ChunkSet, to: Any) -> None:
+        """`Program.send` to virtual ranks."""
         self._program.send(chunk, self._peer(to))
 
     def recv(self, chunk: ChunkSet, source: Any) -> None:
+        """`Program.recv` from virtual ranks."""
         self._program.recv(chunk, self._peer(source))
 
     def reduce(self, chunk: ChunkSet, source: Any, via: Switch | None = None) -> None:
+        """`Program.reduce` from virtual ranks."""
         self._program.reduce(chunk, self._peer(source), via)
 
     def copy(self, chunk: ChunkSet, into: ChunkSet, when: Any = True) -> None:
+        """`Program.copy` on the ranks of the view."""
         self._program.copy(chunk, into, self._inside(when))
 
     def combine(self, chunk: ChunkSet, into: ChunkSet, when: Any = True) -> None:
+        """`Program.combine` on the ranks of the view."""
         self._program.combine(chunk, into, self._inside(when))
 
     def _inside(self, when: Any) -> Any:
