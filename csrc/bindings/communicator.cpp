@@ -1,5 +1,5 @@
 // The communicator's native end. Addresses and sizes have been checked by the caller
-// (pycollectives/communicator.py).
+// (pycollectives/caller.py).
 #include "shm/communicator.hpp"
 
 #include <pybind11/stl.h>
