@@ -16,8 +16,8 @@ from .library import Library
 
 LINES = {
     "all_reduce": "dist.all_reduce(x)",
-    "reduce_scatter": "dist.reduce_scatter_tensor(out, x)",
-    "all_gather": "dist.all_gather_into_tensor(out, x)",
+    "reduce_scatter": "dist.reduce_scatter_single(out, x)",
+    "all_gather": "dist.all_gather_single(out, x)",
     "all_to_all": "dist.all_to_all_single(out, x)",
     "broadcast": "dist.broadcast(x, 0)",
     "barrier": "dist.barrier()",
