@@ -7,7 +7,6 @@ for each number of ranks                start the jobs of all libraries
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from pycollectives._core import available_memory
+from pycollectives.bench.cases import elements
 
 from .catalogue import MEMCPY, OURS, Peer
 from .job import Job, JobError, UnsupportedError, close_all
@@ -141,8 +143,8 @@ class Controller:
         return [(dtype, nbytes) for dtype in self.options.dtypes for nbytes in self.options.sizes]
 
     def _measure(self, ranks: int, collective: str, dtype: str, nbytes: int) -> None:
-        count = elements(collective, dtype, nbytes, ranks)
-        nbytes = count * itemsize(dtype)
+        count = elements(collective, nbytes, dtype_of(dtype), ranks)
+        nbytes = count * dtype_of(dtype).itemsize
         in_place = self.options.in_place and collective == "all_reduce"
         case = Measured(ranks, collective, dtype, nbytes, in_place, self.options.algorithm)
         modes = [mode for mode in self.options.modes if count or mode == "warm"]
@@ -282,21 +284,6 @@ class Controller:
         return None
 
 
-def available_memory() -> int:
-    """Bytes."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
-    return np.dtype(getattr(ml_dtypes, dtype, dtype)).itemsize
-
-
-def elements(collective: str, dtype: str, nbytes: int, ranks: int) -> int:
-    """Of the whole vector: rounded up to one per rank where it has a block for each."""
-    unit = ranks if collective in ("reduce_scatter", "all_gather", "all_to_all") else 1
-    each = unit * itemsize(dtype)
-    return -(-nbytes // each) * unit
+def dtype_of(name: str) -> np.dtype[Any]:
+    """NumPy's or ml_dtypes'."""
+    return np.dtype(getattr(ml_dtypes, name, name))

@@ -129,7 +129,7 @@ def cases(
                 operator = op if COLLECTIVES[verb].reduces else None
                 if operator is not None:
                     ops.check(ops.resolve(operator, ranks), dtype.name)
-                counts = (_count(verb, size, dtype, ranks) for size in sizes)
+                counts = (elements(verb, size, dtype, ranks) for size in sizes)
                 result += [Case(verb, algorithm, dtype, operator, count) for count in dict.fromkeys(counts)]
     return result
 
@@ -150,8 +150,8 @@ def _algorithms(verb: str, asked: Sequence[str], ranks: int, *, alone: bool) -> 
     return list(dict.fromkeys(found))
 
 
-def _count(verb: str, nbytes: int, dtype: np.dtype[Any], ranks: int) -> int:
-    contract = COLLECTIVES[verb]
-    unit = ranks if contract.in_blocks else 1
+def elements(verb: str, nbytes: int, dtype: np.dtype[Any], ranks: int) -> int:
+    """Of a vector of `nbytes`: rounded up to whole ones, and to one per rank where it has a block for each."""
+    unit = ranks if COLLECTIVES[verb].in_blocks else 1
     each = unit * dtype.itemsize
     return -(-nbytes // each) * unit

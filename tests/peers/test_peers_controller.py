@@ -13,7 +13,7 @@ pytest.importorskip("mpi4py", reason="optional: mpi4py is not installed")
 
 from bench.peers import catalogue
 from bench.peers.catalogue import OURS, ROOT, Peer
-from bench.peers.controller import Controller, Options, elements
+from bench.peers.controller import Controller, Options, dtype_of, elements
 from bench.peers.job import Job
 from bench.peers.results import Results
 
@@ -168,4 +168,4 @@ def test_time_is_over() -> None:
     ],
 )
 def test_elements(collective: str, dtype: str, nbytes: int, ranks: int, count: int) -> None:
-    assert elements(collective, dtype, nbytes, ranks) == count
+    assert elements(collective, nbytes, dtype_of(dtype), ranks) == count
