@@ -110,9 +110,8 @@ class _Halo:
         return Work(comm, self.core, job, self.buffers, self.prepared)
 
     def _pack(self) -> tuple[int, int]:
-        np.take(
-            self.x, self.packed, axis=0, out=self.buffers.x, mode="clip"
-        )  # in this mode without another copy
+        # In the mode "clip" there is no copy between.
+        np.take(self.x, self.packed, axis=0, out=self.buffers.x, mode="clip")
         return self.buffers.addresses
 
 
