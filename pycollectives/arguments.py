@@ -53,6 +53,10 @@ def resolve(
     ):
         x, absent = nothing, True  # scatter: `out` says all there is to say
     else:
+        if x is None and contract.input == "root" and comm.rank != root:
+            raise InvalidArgumentError(
+                f"x is None on rank {comm.rank}: give out=, or an array of the dtype and row shape of rank {root}'s"
+            )
         x, absent = as_input(x), False
     if operator is not None and operator.user is not None:
         operator.user.check(x, comm.size if contract.output == "block" else 1, uneven=uneven)

@@ -87,7 +87,7 @@ def resolve(op: OpLike, size: int) -> Operator:
         if op not in _UFUNCS:
             known = ", ".join(f"numpy.{u.__name__}" for u in _UFUNCS)
             raise InvalidArgumentError(
-                f"numpy.{op.__name__} is not a reduction operator here; known: {known}"
+                f"numpy.{op.__name__} is not a reduction operator here. Known: {known}"
             )
         op = _UFUNCS[op]
     name = op.value if isinstance(op, ReduceOp) else op
@@ -95,7 +95,7 @@ def resolve(op: OpLike, size: int) -> Operator:
         raise InvalidArgumentError(f"a function becomes an operator by pc.op(function), once; got {op!r}")
     if not isinstance(name, str) or name not in NAMES:  # type: ignore[redundant-expr]
         raise InvalidArgumentError(
-            f"unknown operator {op!r}{suggest(str(name), NAMES)}; known: {', '.join(NAMES)}"
+            f"unknown operator {op!r}{suggest(str(name), NAMES)}. Known: {', '.join(NAMES)}"
         )
     return Operator("avg", "sum", 1, float(size)) if name == "avg" else Operator(name, name)
 

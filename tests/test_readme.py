@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -24,6 +26,18 @@ def test_the_program_runs(tmp_path: Path) -> None:
     first = next(code for code in re.findall(r"```python\n(.*?)```", README, re.S) if "pc.init()" in code)
     (tmp_path / "first.py").write_text(first)
     done = run(tmp_path / "first.py")
+    assert done.returncode == 0, done.stderr
+    assert "all_reduce of 1048576 bytes on 4 ranks" in done.stdout
+
+
+def test_the_program_runs_by_mpiexec(tmp_path: Path) -> None:
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    if not mpiexec.exists():
+        pytest.skip("no MPI beside this Python: pip install mpi4py mpich")
+    first = next(code for code in re.findall(r"```python\n(.*?)```", README, re.S) if "pc.init()" in code)
+    (tmp_path / "first.py").write_text(first)
+    command = [mpiexec, "-n", "4", sys.executable, tmp_path / "first.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "all_reduce of 1048576 bytes on 4 ranks" in done.stdout
 

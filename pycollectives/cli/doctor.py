@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from .probes import Finding, examine
@@ -46,6 +47,6 @@ def _show(findings: list[Finding]) -> None:
     for style, wrap in (("bold", False), (None, False), (None, True)):
         table.add_column(style=style, no_wrap=not wrap)
     for each in findings:
-        advice = f"\n[dim]-> {each.advice}[/dim]" if each.advice else ""
-        table.add_row(each.name, _MARKS[each.status], each.value.replace("[", r"\[") + advice)
+        advice = f"\n[dim]-> {escape(each.advice)}[/dim]" if each.advice else ""
+        table.add_row(each.name, _MARKS[each.status], escape(each.value) + advice)
     screen.print(table)

@@ -82,5 +82,5 @@ def dtype_named(name: str) -> np.dtype[Any]:
     """The dtype of that name; InvalidArgumentError for one that the library cannot reduce."""
     if name not in _core.DTYPES:
         known = ", ".join(_core.DTYPES)
-        raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}; known: {known}")
+        raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}. Known: {known}")
     return np.dtype(getattr(ml_dtypes, name, name))

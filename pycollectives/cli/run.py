@@ -71,6 +71,11 @@ def run(
             remote.launch(remote.parse_hosts(hosts, ranks), command, module=module, timeout=timeout)
         )
     n = len(os.sched_getaffinity(0)) if ranks is None else ranks
+    if ranks is None and command[1:2] == ["-n"]:
+        typer.echo(
+            f"pycollectives: starting {n} ranks; `-n` behind {command[0]} is its own option, before it the number of ranks",
+            err=True,
+        )
     code = launch(
         n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going, report=report
     )

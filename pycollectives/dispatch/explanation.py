@@ -32,9 +32,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """A table: `->` marks the choice; times in microseconds."""
-        lines = [
-            f"{self.collective} of {self.nbytes} bytes on {self.size} ranks: {self.chosen} ({self.reason})"
-        ]
+        ranks = "1 rank" if self.size == 1 else f"{self.size} ranks"
+        lines = [f"{self.collective} of {self.nbytes} bytes on {ranks}: {self.chosen} ({self.reason})"]
         width = max(len(c.name) for c in self.candidates)
         lines.append(f"     {'':<{width}}   predicted    measured")
         for c, why in zip(self.candidates, self.why, strict=True):
@@ -116,7 +115,10 @@ def notes(query: Query, tuning: Tuning, found: Explanation, policy: str | None) 
         received = float(footprint(one, query.size, query.root).received) * query.nbytes
         more = extra * float(partial_bytes(one, query.size, query.root)) * query.nbytes
         bound = " at most" if query.size > EXACT_UP_TO else ""
-        yield f"partial sums travel as float32: {more:.0f} bytes more than {received:.0f} per rank{bound}"
+        if more:
+            yield f"partial sums travel as float32: {more:.0f} bytes more than {received:.0f} per rank{bound}"
+        else:
+            yield "no partial sums travel: messages hold inputs and results"
     verb = COLLECTIVES[query.collective]
     if verb.reduces and not verb.repeats and 1 < query.size <= EXACT_UP_TO:
         yield _price_of_determinism(query, tuning, found)

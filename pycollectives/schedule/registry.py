@@ -199,7 +199,9 @@ def find(collective: str, name: str) -> Algorithm:
     if base not in known:
         elsewhere = [verb for verb, other in ALGORITHMS if other == base]
         hint = suggest(base, known) or (f" ({base!r} exists for {', '.join(elsewhere)})" if elsewhere else "")
-        raise InvalidArgumentError(f"{collective} has no algorithm {base!r}{hint}; known: {', '.join(known)}")
+        raise InvalidArgumentError(
+            f"{collective} has no algorithm {base!r}{hint}. Known: {', '.join(sorted(known))}"
+        )
     found = ALGORITHMS[collective, base]
     return found.bind(parameter.removesuffix(")")) if parenthesis else found
 

@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pycollectives.cli import probes
+import pytest
+
+from pycollectives.cli import doctor, probes
 from pycollectives.dispatch import Row, Series, Table, tuning_file
 from pycollectives.dispatch.tuning_file import TuningFile
 
@@ -48,6 +50,12 @@ def test_tuning(command: Any, tmp_path: Path) -> None:
 def test_table(command: Any) -> None:
     text = command("doctor", "-n", "64").stdout
     assert "ranks take turns" in text and "versions" in text
+
+
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor._show([probes.Finding("MPI", "missing", "a[0]", "pip install 'pycollectives[mpich]'")])
+    shown = capsys.readouterr().out
+    assert "a[0]" in shown and "'pycollectives[mpich]'" in shown
 
 
 def test_memory_of_a_sibling_is_read_or_the_reason_given() -> None:

@@ -36,6 +36,11 @@ def test_script_gets_its_arguments_untouched(command: Any, echo: str) -> None:
     assert all(each["sum"] == 6 and each["argv"] == given for each in found)
 
 
+def test_number_of_ranks_behind_the_script(command: Any, echo: str) -> None:
+    done = command("run", echo, "-n", "3")
+    assert f"`-n` behind {echo} is its own option" in done.stderr
+
+
 def test_module_and_its_arguments(command: Any, echo: str) -> None:
     found = reports(command("run", "-n", "2", "-m", "echo", "-n", "5").stdout)
     assert [each["argv"] for each in found] == [["-n", "5"]] * 2

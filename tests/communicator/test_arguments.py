@@ -147,6 +147,11 @@ def cases(comm: Any) -> list[tuple[type[Exception], str, Callable[[], Any]]]:
         (invalid, "nbytes is -1", lambda: comm.explain("all_reduce", nbytes=-1)),
         (invalid, f"rank {n} is not in", lambda: comm.history(n)),
         (invalid, "rank is 'a'", lambda: comm.history("a")),
+        (
+            invalid,
+            "x is None on rank" if n > 1 else "dtype object",
+            lambda: comm.scatter(None, root=(comm.rank + 1) % n),
+        ),
         # timeouts
         (invalid, "timeout", lambda: comm.barrier(timeout="soon")),
         (invalid, "timeout", lambda: comm.all_reduce(x, timeout=float("nan"))),

@@ -24,5 +24,5 @@ def consult(policy: str, query: Query) -> Advice | None:
     """The advice of a policy by name. Raises InvalidArgumentError, which suggests the near name."""
     if policy not in POLICIES:
         known = ", ".join(POLICIES)
-        raise InvalidArgumentError(f"unknown policy {policy!r}{suggest(policy, POLICIES)}; known: {known}")
+        raise InvalidArgumentError(f"unknown policy {policy!r}{suggest(policy, POLICIES)}. Known: {known}")
     return POLICIES[policy](query)
