@@ -169,6 +169,7 @@ class Group {
   bool forgotten_ = false;
 };
 
-std::string in_seconds(uint64_t ns);  // "0.5 s"
+std::string in_seconds(uint64_t ns);                    // "0.5 s"
+std::string list_ranks(const std::vector<int>& ranks);  // "ranks 0, 2"
 
 }  // namespace pc
