@@ -116,12 +116,12 @@ void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || has_finished(peer, sequence)) continue;
     std::string what = gone(peer);
-    if (remote(peer) && !what.empty() && !lost_for_good(peer)) continue;
     // Whoever shrinks the communicator makes no calls on it meanwhile.
     if (what.empty() && waited_ns >= kCompareAfter && shrinking(*this, peer) &&
         record(peer, sequence).sequence.load(std::memory_order_acquire) < sequence)
       what = "rank " + std::to_string(peer) + " shrinks the communicator";
     if (what.empty() || has_finished(peer, sequence)) continue;  // it may have finished, and left, meanwhile
+    if (remote(peer) && !lost_for_good(peer)) continue;
     if (poisoned()) raise_poison(sequence);  // it has raised before, which is what there is to say
     throw Error(ErrorKind::peer, what, peer);
   }
