@@ -1,3 +1,5 @@
+"""A job that goes on when it loses ranks: examples/elastic.py."""
+
 from __future__ import annotations
 
 import json
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("sklearn", reason="optional: scikit-learn is not installed")
+pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 
 
