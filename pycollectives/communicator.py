@@ -50,7 +50,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
 
     Every verb is collective: all ranks call it with the same arguments (but for the values), in the same order. Arrays are
     NumPy arrays of any shape and layout, with ml_dtypes' bfloat16 and float8 among the dtypes. `out=` takes the result (it
-    may be the input itself); without it the result is a new array. All verbs take
+    may be the input itself); without it the result is a new array. Arrays in device memory (CuPy, PyTorch, Numba, DLPack) are
+    moved by CUDA kernels, on their library's current stream (docs/gpu.md); all ranks pass such. All verbs take
 
     * `algorithm=`: the name of a schedule, in place of the selector's choice,
     * `async_op=True`: return a `Work` at once,
@@ -122,6 +123,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
+        self._wanted_device = device
         self._device = None if device is None else Device(self, device)
         if holds:
             family.hold()
@@ -279,8 +281,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         )
 
     def _device_options(self) -> Options | None:
-        """Of the device, for the communicators made from this one."""
-        return None if self._device is None else self._device.options
+        """Of the device, for the communicators made from this one; one that arrays ask for is opened when they come."""
+        return self._wanted_device
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Collective over the ranks that are left: a new communicator of them, in the old order.

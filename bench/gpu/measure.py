@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +24,14 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
+from pycollectives.device.device import QUEUES
 from pycollectives.schedule import names
 
 from . import others
 from .memory import CupyMemory, EmulatedMemory, Memory
 
 ITEM = 4  # float32
+os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
 
 
 @dataclass
@@ -156,18 +159,31 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
         )
 
     tiny = {"native": True}
+    wide = {} if wish.emulated else {"blocks": 1024}  # as many as the device holds
     for n in wish.ranks:
         yield row("8 bytes, native one-shot", "all_reduce", n, 8, "one_shot", **tiny)
         yield row("8 bytes, native one-shot, in a graph", "all_reduce", n, 8, "one_shot", graph=True, **tiny)
         yield row("8 bytes, interpreted one-shot", "all_reduce", n, 8, "one_shot", native=False)
     for nbytes in sorted({large // 4, large}):
-        yield row("copy kernel", "all_gather", 1, nbytes, "direct", 2 * nbytes)
+        yield row("copy kernel", "all_gather", 1, nbytes, "direct", 2 * nbytes, **wide)
         for n in wish.ranks:
             whole = nbytes // n // n * n
-            yield row("n-ary reduction kernel", "reduce_scatter", n, whole, "direct", (n + 1) * whole)
-            yield row("native two-shot", "all_reduce", n, whole, "two_shot", 2 * n * whole)
-            yield row("interpreted two-shot", "all_reduce", n, whole, "two_shot", 2 * n * whole, native=False)
-            yield row("native all-gather", "all_gather", n, whole, "direct", (1 + n) * whole)
+            yield row("n-ary reduction kernel", "reduce_scatter", n, whole, "direct", (n + 1) * whole, **wide)
+            yield row("native two-shot", "all_reduce", n, whole, "two_shot", 2 * n * whole, **wide)
+            yield row(
+                "interpreted two-shot",
+                "all_reduce",
+                n,
+                whole,
+                "two_shot",
+                2 * n * whole,
+                native=False,
+                **wide,
+            )
+            ring: dict[str, Any] = {"protocol": "simple", **wide}
+            yield row("interpreted ring", "all_reduce", n, whole, "ring", **ring)
+            yield row("hand-written ring", "all_reduce", n, whole, "ring", hand_ring=True, **ring)
+            yield row("native all-gather", "all_gather", n, whole, "direct", (1 + n) * whole, **wide)
     for n in (most, *(n for n in wish.ranks if n != most)):
         for nbytes in wish.sizes:
             for algorithm in names("all_reduce"):

@@ -72,6 +72,8 @@ def short(name: str) -> str:
         name = name.replace(long, known)
     if found := re.fullmatch(r"direct<(?:Reducer<(.+), (\w+)> ?|(\w+))>", name):
         return " ".join(filter(None, ("native", found[1] or found[3], found[2])))
+    if name.startswith("ring<"):
+        return "hand-written ring"
     if found := re.fullmatch(r"interpret<(?:Reducer<(.+), (\w+)>|(\w+)), (\w+)>", name):
         return " ".join(filter(None, (found[4], found[1] or found[3], found[2])))
     return name

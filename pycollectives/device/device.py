@@ -30,6 +30,9 @@ NATIVE = {
     ("broadcast", "flat"): 4,
 }
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"  # the driver's setting, 8 without it and 32 at most
+STREAMS = 3  # of a rank: its two, and the caller's
+
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
 
@@ -83,7 +86,7 @@ class Device:
     def _meet(self, number: int) -> tuple[int, int, str]:
         """The own device, the blocks of a call, and a name that no other communicator has."""
         comm, options = self.comm, self.options
-        offer: dict[str, Any] = {"group": f"{comm.name} {os.getpid()} {id(comm)}"}
+        offer: dict[str, Any] = {"group": f"{comm.name} {os.getpid()} {id(comm)}", "pid": os.getpid()}
         try:
             module = native(options.emulated)
             number = module.current_device() if number < 0 else number
@@ -100,6 +103,14 @@ class Device:
             raise DeviceError(
                 f"{max(ranks_on.values())} ranks are on one device, whose {offers[0]['capacity']} multiprocessors "
                 "cannot hold a block of each at once"
+            )
+        together = max(Counter((one["bus"], one["pid"]) for one in offers).values())
+        queues = int(os.environ.get(QUEUES, 8))
+        if together * STREAMS > queues and together > 1 and not options.emulated:
+            raise DeviceError(
+                f"{together} ranks of one process are on one device. Their streams need {together * STREAMS} queues of it, "
+                f"since kernels in one queue would wait for each other, and there are {queues}: "
+                f"set {QUEUES}=32 before the process first uses CUDA"
             )
         return number, min(options.blocks, blocks), offers[0]["group"]
 
@@ -135,6 +146,11 @@ class Device:
                 least_slice=options.least_slice,
                 always_stage=options.always_stage,
             )
+        hand = options.hand_ring and (kind.verb, one.name, kind.dtype.name) == (
+            "all_reduce",
+            "ring",
+            "float32",
+        )
         return self._rank.prepare(
             plan=made.plan,
             blocks=made.blocks,
@@ -142,12 +158,13 @@ class Device:
             taken=made.taken,
             held_in=made.held_in,
             held_out=made.held_out,
-            protocol=PROTOCOLS.index(self._protocol(kind, fingerprint)),
+            protocol=PROTOCOLS.index("simple" if hand else self._protocol(kind, fingerprint)),
             dtype=made.dtype,
             op=made.op,
             moves=kind.operator is None,
             wide=made.wide,
             any=options.any_kernel,
+            hand=hand,
             epilogue=made.epilogue,
             factor=made.factor,
             fingerprint=fingerprint,

@@ -16,7 +16,8 @@ class Options:
     `least_slice`: bytes below which data are not cut further. `any_kernel`: by the kernel that decides on type and operator at
     run time, also where there is one of its own. `native`: the direct algorithms by their native kernels; `staging_bytes` stand
     in there for arrays that peers cannot reach, and with `always_stage` for all. `stages_host`: arrays in host memory are moved
-    by the device, too, through copies there.
+    by the device, too, through copies there. `hand_ring`: sums of float32 by the algorithm ring go by the ring that is written by
+    hand, to compare with.
     """
 
     emulated: bool = False
@@ -32,6 +33,7 @@ class Options:
     native: bool = True
     always_stage: bool = False
     stages_host: bool = False
+    hand_ring: bool = False
 
 
 def emulated(

@@ -14,9 +14,10 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
-from pycollectives.device.device import native
+from pycollectives.device.device import QUEUES, native
 
 Result = TypeVar("Result")
+os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
 EMULATED = os.environ.get("PYCOLLECTIVES_GPU") == "emulated"
 
 

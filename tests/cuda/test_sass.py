@@ -14,8 +14,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "gpu"))
 import sass
 
 # The cell and the credit; the credit after a wipe; none; two gates.
-RELEASES = {"Simple": 2, "LL": 1, "LL128": 0, "native": 2}
-THREADS = {"Simple": 512, "LL": 256, "LL128": 512, "native": 512}  # the most in a block (kernels/layout.hpp)
+RELEASES = {"Simple": 2, "hand-written": 2, "LL": 1, "LL128": 0, "native": 2}
+THREADS = {
+    "Simple": 512,
+    "hand-written": 512,
+    "LL": 256,
+    "LL128": 512,
+    "native": 512,
+}  # the most in a block (kernels/layout.hpp)
 REGISTERS = 1 << 16  # of a multiprocessor
 
 
@@ -35,9 +41,9 @@ def kind(kernel: sass.Kernel) -> str:
 
 
 def test_all_are_there() -> None:
-    """Twelve combinations of type and operator, the copy, and the one that decides at run time: for each protocol."""
+    """Twelve combinations of type and operator, the copy, and the one that decides at run time: for each protocol. And the ring."""
     architectures = {kernel.architecture for kernel in kernels()}
-    assert len(kernels()) == 4 * 14 * len(architectures)
+    assert len(kernels()) == (4 * 14 + 1) * len(architectures)
     assert {kind(kernel) for kernel in kernels()} == RELEASES.keys()
 
 

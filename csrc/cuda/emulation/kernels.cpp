@@ -2,4 +2,5 @@
 #include "cuda/kernels/direct.cu"
 #include "cuda/kernels/ll.cu"
 #include "cuda/kernels/ll128.cu"
+#include "cuda/kernels/ring.cu"
 #include "cuda/kernels/simple.cu"

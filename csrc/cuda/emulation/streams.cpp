@@ -208,6 +208,7 @@ void join(cudaStream_t stream, const std::string& name, int rank, int size) {
   stream->gang = gang;
   stream->name = name;
   stream->rank = rank;
+  stream->broken = stream->waits = false;  // it may have been another communicator's
 }
 
 void abandon(cudaStream_t stream) {

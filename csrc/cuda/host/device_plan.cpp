@@ -92,6 +92,10 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
   connections = append(bytes, plan.connections);
   peers = append(bytes, plan.peers);
   channels = append(bytes, plan.channels);
+  std::vector<DeviceRef> whole;  // chunks of the data, as the caller has them
+  for (const Piece& piece : chunking.table[static_cast<size_t>(Where::data_work)])
+    whole.push_back({piece.offset * narrow, piece.length, static_cast<uint32_t>(Where::data_work), narrow});
+  chunks = append(bytes, whole);
 }
 
 }  // namespace pc::cuda

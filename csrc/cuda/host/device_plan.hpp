@@ -22,6 +22,7 @@ struct CallOptions {
   bool moves;  // bytes, which are not combined
   bool wide;   // partial values are kept and sent in the accumulation type
   bool any;    // by the kernel that decides at run time
+  bool hand;   // by the ring that is written by hand; the plan is that of the schedule
   Epilogue epilogue;
   uint64_t fingerprint;
   uint32_t threads;      // per block
@@ -31,7 +32,7 @@ struct CallOptions {
 
 struct DevicePlan {
   std::vector<std::byte> bytes;  // all tables, one after the other, at these offsets
-  size_t instructions = 0, operands = 0, refs = 0, connections = 0, peers = 0, channels = 0;
+  size_t instructions = 0, operands = 0, refs = 0, connections = 0, peers = 0, channels = 0, chunks = 0;
   uint32_t nchannels = 0, lanes = 1, slices = 1, slice_elements = 1;
   uint64_t in_bytes = 0, out_bytes = 0, work_bytes = 0, scratch_bytes = 0;
 

@@ -34,7 +34,7 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                                       const std::vector<uint64_t>& taken,
                                       std::pair<uint32_t, uint32_t> held_in,
                                       std::pair<uint32_t, uint32_t> held_out, int protocol, int dtype, int op,
-                                      bool moves, bool wide, bool any, int epilogue, double factor,
+                                      bool moves, bool wide, bool any, bool hand, int epilogue, double factor,
                                       uint64_t fingerprint, uint32_t threads, uint32_t lanes,
                                       uint32_t least_slice) {
   const CallOptions options{static_cast<Protocol>(protocol),
@@ -43,12 +43,16 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                             moves,
                             wide,
                             any,
+                            hand,
                             {static_cast<Epilogue::Kind>(epilogue), factor},
                             fingerprint,
                             threads,
                             lanes,
                             least_slice};
   require(options);
+  if (hand && (options.dtype != DType::float32 || options.op != ReduceOp::sum ||
+               options.protocol != Protocol::simple || options.epilogue.kind || plan->channels.size() > 1))
+    throw Error(ErrorKind::unsupported, "the hand-written ring adds float32 by protocol simple");
   return self.prepare(std::move(plan), {blocks, sent, taken, held_in, held_out}, options);
 }
 
@@ -144,9 +148,9 @@ void bind(py::module_& module) {
       .def("open", &Rank::open)
       .def("prepare", &prepare, py::kw_only(), py::arg("plan"), py::arg("blocks"), py::arg("sent"),
            py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
-           py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("epilogue"),
-           py::arg("factor"), py::arg("fingerprint"), py::arg("threads"), py::arg("lanes"),
-           py::arg("least_slice"))
+           py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("hand"),
+           py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
+           py::arg("lanes"), py::arg("least_slice"))
       .def("prepare_direct", &prepare_direct, py::kw_only(), py::arg("algorithm"), py::arg("count"),
            py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),

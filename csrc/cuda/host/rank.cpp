@@ -66,8 +66,8 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
   const On on(device_);
   memory_ = take_segment(name_, device_, segment_.bytes);
   std::memset(memory_.status, 0, sizeof(Status));
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-  check(cudaStreamCreateWithFlags(&service_, cudaStreamNonBlocking), "making a stream");
+  stream_ = memory_.calls;
+  service_ = memory_.service;
   check(cudaMemsetAsync(memory_.data, 0, segment_.bytes, service_), "clearing device memory");
   check(cudaStreamSynchronize(service_), "clearing device memory");
   order_ = std::make_unique<Event>();
@@ -91,7 +91,6 @@ Rank::~Rank() {
   scratch_ = StreamMemory();
   stage_ = StreamMemory();
   static_cast<void>(cudaStreamSynchronize(service_));
-  for (cudaStream_t stream : {stream_, service_}) static_cast<void>(cudaStreamDestroy(stream));
   for (void* memory : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
   give_segment(name_, memory_, shares_process_);
 }
@@ -112,6 +111,7 @@ void Rank::attach(int peer, const std::string& text) {
   std::memcpy(&handle, text.data(), sizeof handle);
   const On on(device_);
   const Link link = link_between(device_, handle.device);
+  direct_ &= link == Link::same_device;  // what pools allocate need not be mapped on other devices
   whole_lines_ &=
       capability(device_) == capability(handle.device) && cuda::keeps_lines_whole(capability(device_), link);
   void* memory = reinterpret_cast<void*>(handle.address);
@@ -128,7 +128,7 @@ void Rank::attach(int peer, const std::string& text) {
     check(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
           "opening a peer's device memory");
     opened_.push_back(memory);
-    one_process_ = false;
+    direct_ = false;
   }
   segments_[static_cast<size_t>(peer)] = static_cast<char*>(memory);
 }
@@ -150,8 +150,8 @@ std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, co
   const On on(device_);
   const NotCaptured mode;
   DevicePlan layout(*plan, extent, options, segment_);
-  const Kernel kernel =
-      find_kernel({options.protocol, options.dtype, options.op, options.moves, options.any});
+  const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
+  const Kernel kernel = options.hand ? find_ring() : find_kernel(wanted);
   options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
   auto call = std::make_shared<PreparedCall>(
       PreparedCall{std::move(plan), options, std::move(layout), kernel, nullptr});
@@ -251,7 +251,8 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   call.status = memory_.status;
   call.instructions = reinterpret_cast<const Instruction*>(tables + layout.instructions);
   call.operands = reinterpret_cast<const Operand*>(tables + layout.operands);
-  call.refs = reinterpret_cast<const DeviceRef*>(tables + layout.refs);
+  call.refs =
+      reinterpret_cast<const DeviceRef*>(tables + (prepared.options.hand ? layout.chunks : layout.refs));
   call.connections = reinterpret_cast<const Connection*>(tables + layout.connections);
   call.peers = reinterpret_cast<const int32_t*>(tables + layout.peers);
   call.channels = reinterpret_cast<const Channel*>(tables + layout.channels);
@@ -272,9 +273,7 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
 }
 
 // Where peers find this memory; 0 if they cannot reach it.
-uint64_t Rank::place_of(const void* memory) const {
-  return one_process_ ? reinterpret_cast<uint64_t>(memory) : 0;
-}
+uint64_t Rank::place_of(const void* memory) const { return direct_ ? reinterpret_cast<uint64_t>(memory) : 0; }
 
 void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
   const On on(device_);
@@ -369,6 +368,7 @@ void load_kernels() {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
   };
+  load(find_ring());
   for (int any = 0; any < 2; ++any) {
     for (int moves = 0; moves < 2; ++moves) {
       for (int type = 0; type < dtype_count; ++type) {

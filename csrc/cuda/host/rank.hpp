@@ -114,7 +114,7 @@ class Rank {
   cudaStream_t last_stream_ = nullptr;
   std::unique_ptr<Event> order_,
       arrival_;  // the end of the last call on a caller's stream; where a caller's stream stands
-  bool open_ = false, one_process_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
+  bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
 
 // Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.

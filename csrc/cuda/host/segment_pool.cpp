@@ -1,6 +1,5 @@
 #include "cuda/host/segment_pool.hpp"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -17,16 +16,29 @@ std::mutex mutex;
 std::map<std::string, Members> communicators;
 std::vector<SegmentMemory> spare;
 
+void release(const SegmentMemory& memory) {
+  for (cudaStream_t stream : {memory.calls, memory.service})
+    if (stream) static_cast<void>(cudaStreamDestroy(stream));
+  if (memory.status) static_cast<void>(cudaFreeHost(memory.status));
+  if (memory.data) static_cast<void>(cudaFree(memory.data));
+}
+
 SegmentMemory allocate(int device, size_t bytes) {
-  SegmentMemory made{device, bytes, nullptr, nullptr};
-  void *data, *status;
-  check(cudaMalloc(&data, bytes), "allocating device memory");
-  made.data = static_cast<char*>(data);
-  if (const cudaError_t error = cudaHostAlloc(&status, sizeof(Status), cudaHostAllocDefault)) {
-    static_cast<void>(cudaFree(data));
-    check(error, "allocating pinned memory");
+  SegmentMemory made;
+  made.device = device;
+  made.bytes = bytes;
+  try {
+    void *data, *status;
+    check(cudaMalloc(&data, bytes), "allocating device memory");
+    made.data = static_cast<char*>(data);
+    check(cudaHostAlloc(&status, sizeof(Status), cudaHostAllocDefault), "allocating pinned memory");
+    made.status = static_cast<Status*>(status);
+    check(cudaStreamCreateWithFlags(&made.calls, cudaStreamNonBlocking), "making a stream");
+    check(cudaStreamCreateWithFlags(&made.service, cudaStreamNonBlocking), "making a stream");
+  } catch (...) {
+    release(made);
+    throw;
   }
-  made.status = static_cast<Status*>(status);
   return made;
 }
 
@@ -34,8 +46,10 @@ SegmentMemory allocate(int device, size_t bytes) {
 
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
   const std::scoped_lock lock(mutex);
-  const auto fits = [&](const SegmentMemory& m) { return m.device == device && m.bytes == bytes; };
-  const auto found = std::find_if(spare.begin(), spare.end(), fits);
+  auto found = spare.end();  // the smallest that is large enough
+  for (auto one = spare.begin(); one != spare.end(); ++one)
+    if (one->device == device && one->bytes >= bytes && (found == spare.end() || one->bytes < found->bytes))
+      found = one;
   SegmentMemory taken;
   if (found == spare.end()) {
     taken = allocate(device, bytes);
@@ -53,8 +67,7 @@ void give_segment(const std::string& name, const SegmentMemory& memory, bool sha
   if (shared) {
     members.parked.push_back(memory);
   } else {
-    static_cast<void>(cudaFree(memory.data));
-    static_cast<void>(cudaFreeHost(memory.status));
+    release(memory);
   }
   if (--members.here > 0) return;
   spare.insert(spare.end(), members.parked.begin(), members.parked.end());

@@ -1,8 +1,9 @@
-// The memory of segments, kept for later communicators of this process.
+// What a rank needs of a device, kept for later communicators of this process: the memory of its segment, and streams.
 //
 // To free device memory waits for all kernels on the device; where several ranks are in one process, one that frees would wait for
 // the kernel of another, which waits for the call that the first one is about to make. So nothing is freed before the process ends,
-// and a segment is used again when all ranks of its communicator in this process are gone: nobody writes there any more.
+// and a segment is used again when all ranks of its communicator in this process are gone: nobody writes there any more. Streams are
+// kept, too: they share a few queues in the order of their making, and two ranks in one queue would wait for each other.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct SegmentMemory {
   int device = 0;
   size_t bytes = 0;
   char* data = nullptr;
-  Status* status = nullptr;  // pinned host memory
+  Status* status = nullptr;                         // pinned host memory
+  cudaStream_t calls = nullptr, service = nullptr;  // for calls, for memory
 };
 
 // A rank of communicator `name` begins, on the current device. Throws Error(device).

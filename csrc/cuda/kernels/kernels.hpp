@@ -28,6 +28,9 @@ Kernel find_kernel(const Wanted& wanted);
 // The native kernel of the direct algorithms for a dtype and an operator; `protocol` does not matter.
 Kernel find_direct(const Wanted& wanted);
 
+// The ring all-reduce that is written by hand: float32, sum.
+Kernel find_ring();
+
 Kernel find_simple(const Wanted& wanted);
 Kernel find_ll(const Wanted& wanted);
 Kernel find_ll128(const Wanted& wanted);
