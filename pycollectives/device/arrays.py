@@ -10,6 +10,7 @@ An array becomes a `DeviceView`: a NumPy array that says all about its memory, o
 from __future__ import annotations
 
 import ctypes
+import importlib
 import sys
 from typing import Any
 
@@ -251,8 +252,8 @@ def empty_like(x: DeviceView, shape: tuple[int, ...]) -> Any:
         return owner.new_empty(shape)
     if x.library == "cupy":
         return sys.modules["cupy"].empty(shape, owner.dtype)
-    if x.library == "numba":
-        return sys.modules["numba.cuda"].device_array(shape, x.dtype)
+    if x.library in ("numba", "numba_cuda"):
+        return importlib.import_module("numba.cuda").device_array(shape, x.dtype)
     raise UnsupportedError(
         f"no new array can be made for a {type(owner).__name__} of {x.library}: pass out=, which takes the result"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import fake_arrays as fake
@@ -142,6 +144,16 @@ def test_buffers() -> None:
         memory = np.zeros(9, np.float32)
         with pytest.raises(pc.InvalidArgumentError, match="overlap"):
             prepare(as_input(fake.CupyArray(memory[:5])), fake.CupyArray(memory[3:8]), (5,))
+
+
+def test_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its arrays have the interface; results are made by its module."""
+    made = ModuleType("numba.cuda")
+    made.device_array = lambda shape, dtype: fake.over(np.empty(shape, dtype), 1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "numba.cuda", made)
+    array = type("DeviceNDArray", (fake.Interface,), {"__module__": "numba.cuda.cudadrv.devicearray"})
+    result = prepare(as_input(array(fake.untouchable(), (4,), "<i2")), None, (2, 4))
+    assert result.out is not None and result.out.shape == (2, 4) and result.out.dtype == np.int16
 
 
 def test_an_unknown_library_needs_out() -> None:
