@@ -90,8 +90,10 @@ class Check:
         return ("passed", note) if status == 0 else ("failed", last_line(text))
 
     def pytest(self, *arguments: str, limit: float, under: tuple[str, ...] = ()) -> tuple[str, str]:
-        env = {"PYCOLLECTIVES_GPU": "emulated"} if self.emulated else {}
-        command = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments)
+        env = {"PYCOLLECTIVES_GPU": "emulated" if self.emulated else "required"}
+        # That Python need not have the plugins that the project's options are for.
+        plain = ("-o", "addopts=", "-o", f"faulthandler_timeout={limit - 5:.0f}", "-p", "no:cacheprovider")
+        command = (sys.executable, "-m", "pytest", "-q", "--maxfail=3", *plain, *arguments)
         status, text = self.run(*under, *command, limit=limit, **env)
         note = last_line(text)
         if under and status == 0:

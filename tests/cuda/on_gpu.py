@@ -27,6 +27,8 @@ def devices() -> int:
     try:
         return int(native(EMULATED).device_count())
     except pc.DeviceError:
+        if os.environ.get("PYCOLLECTIVES_GPU") == "required":
+            raise
         return 0
 
 

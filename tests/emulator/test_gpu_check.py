@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -19,8 +20,9 @@ sys.path.insert(0, str(ROOT))
 from bench.gpu.summary import goals, markdown  # noqa: E402 - not a package that is installed
 
 
-def check(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    command = [sys.executable, "-m", "bench.gpu", "--emulated", "--out", str(folder), *arguments]
+def check(folder: Path, *arguments: str, emulated: bool = True) -> tuple[int, dict[str, Any], str]:
+    command = [sys.executable, "-m", "bench.gpu", "--out", str(folder), *arguments]
+    command += ["--emulated"] if emulated else []
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -57,6 +59,15 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     status, found, text = check(tmp_path, "--steps", "tests", "--minutes", "0.03")
     assert status == 1 and found["steps"][0]["result"] == "failed" and "time" in found["steps"][0]["note"]
     assert "| tests | failed |" in text
+
+
+def test_without_a_gpu(tmp_path: Path) -> None:
+    """Nothing that is skipped or missing passes for checked."""
+    if importlib.util.find_spec("cupy") and importlib.util.find_spec("pycollectives._cuda"):
+        pytest.skip("optional: there may be a GPU")
+    status, found, text = check(tmp_path, "--steps", "tests,measure", "--minutes", "1.5", emulated=False)
+    assert status == 1 and [step["result"] for step in found["steps"]] == ["failed", "failed"], text
+    assert found["measured"] is None and "| measure | failed |" in text
 
 
 def test_goals() -> None:
