@@ -1,6 +1,7 @@
 """Compiles the CUDA kernels where an nvcc is found. Used by setup.py.
 
-PYCOLLECTIVES_CUDA        auto (default): build the extension where there is an nvcc; 1: fail if there is none; 0: do not
+PYCOLLECTIVES_CUDA        auto (default): build the extension where there is an nvcc; 1: fail if there is none; 0: do not;
+                          only: as 1, and nothing else is built
 PYCOLLECTIVES_CUDA_ARCHS  compute capabilities, as in "90" (default) or "80;90;100;120+PTX" (wheels)
 NVCC, CUDA_HOME, CUDA_PATH, CUDAHOSTCXX  as usual; else PATH, and the wheels:
                           pip install 'cuda-toolkit[nvcc,cudart,cccl,nvvm,crt]'
@@ -94,9 +95,9 @@ class Toolkit:
 def wanted() -> Toolkit | None:
     """The toolkit to build the extension with, if it is to be built."""
     mode = os.environ.get("PYCOLLECTIVES_CUDA", "auto")
-    if mode not in ("auto", "0", "1"):
-        raise SystemExit(f"PYCOLLECTIVES_CUDA is {mode!r}; it must be auto, 0 or 1")
+    if mode not in ("auto", "0", "1", "only"):
+        raise SystemExit(f"PYCOLLECTIVES_CUDA is {mode!r}; it must be auto, 0, 1 or only")
     nvcc = find_nvcc() if mode != "0" else None
-    if mode == "1" and nvcc is None:
-        raise SystemExit("PYCOLLECTIVES_CUDA=1, but there is no nvcc (PATH, CUDA_HOME, NVCC)")
+    if mode in ("1", "only") and nvcc is None:
+        raise SystemExit(f"PYCOLLECTIVES_CUDA={mode}, but there is no nvcc (PATH, CUDA_HOME, NVCC)")
     return None if nvcc is None else Toolkit(nvcc)

@@ -207,7 +207,9 @@ class IncrementalBuild(build_ext):
 
 EMULATOR = os.environ.get("PYCOLLECTIVES_EMULATOR", "0")  # 1: the emulated device, too; only: nothing else
 extensions = (
-    [] if EMULATOR == "only" else [cpp_extension("pycollectives._core", "core", "shm", "mpi", "bindings")]
+    []
+    if "only" in (EMULATOR, os.environ.get("PYCOLLECTIVES_CUDA"))
+    else [cpp_extension("pycollectives._core", "core", "shm", "mpi", "bindings")]
 )
 if EMULATOR != "0":
     extensions.append(emulated_extension())

@@ -99,7 +99,7 @@ class Caller(_core.Endpoint):
             )
         arguments = self._resolve(verb, x, op, root, counts, out, algorithm, deterministic)
         if (device := self._device_of(arguments)) is not None:
-            return device.call(arguments, async_op=async_op)
+            return device.call(arguments, async_op=async_op, timeout=self._limit(timeout))
         prepared = self._calls.find(arguments.kind)
         buffers, limit = arguments.buffers, self._limit(timeout)
         source, target = buffers.addresses

@@ -88,7 +88,7 @@ class Plans(Objects, ObjectMessages, Neighbors):
             options.get("deterministic", False),
         )
         if (device := self._device_of(arguments)) is not None:
-            return device.plan(arguments)
+            return device.plan(arguments, limit)
         kind = arguments.kind
         return persistent(
             core,

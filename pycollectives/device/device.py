@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import Arguments
 from ..arrays import address
-from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
+from ..errors import AbortedError, DeviceError, InvalidArgumentError, UnsupportedError
 from .arrays import DeviceView, stream_of
+from .guard import Guard
 from .options import PROTOCOLS, Options
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Device:
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[Kind, Any] = {}
         self._under_way: deque[DeviceWork] = deque()
+        self._guard = Guard(comm, self._rank)
 
     def _meet(self, number: int) -> tuple[int, int, str]:
         """The own device, the blocks of a call, and a name that no other communicator has."""
@@ -183,7 +185,7 @@ class Device:
             return "ll"
         return "ll128" if self.ll128 and nbytes <= LL128_BYTES else "simple"
 
-    def call(self, arguments: Arguments, *, async_op: bool) -> Any:
+    def call(self, arguments: Arguments, *, async_op: bool, timeout: float) -> Any:
         """Make a call; `async_op`: return a DeviceWork at once.
 
         Arrays in device memory: on the stream that is current in their library, without waiting; an asynchronous call on a
@@ -192,24 +194,24 @@ class Device:
         call = self.find(arguments.kind)
         stream = self._stream(arguments)
         if not async_op:
-            self._launch(call, arguments, stream)
+            self._launch(call, arguments, stream, timeout)
             if not stream:
-                self._rank.synchronize()
+                self.synchronize()
             return arguments.buffers.finish()
         if stream:
             self._rank.follow(stream)
-        self._launch(call, arguments, 0)
+        self._launch(call, arguments, 0, timeout)
         while self._under_way and self._under_way[0].done():
             self._under_way.popleft()
         work = DeviceWork(self, arguments, self._rank.mark())
         self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
         return work
 
-    def plan(self, arguments: Arguments) -> DeviceCall:
+    def plan(self, arguments: Arguments, timeout: float) -> DeviceCall:
         """The persistent form of a call. Raises UnsupportedError for strided arrays in device memory."""
         if isinstance(arguments.x, DeviceView) and arguments.buffers.x is not arguments.x:
             raise UnsupportedError("a plan takes no strided array in device memory: pass a contiguous one")
-        return DeviceCall(self, self.find(arguments.kind), arguments)
+        return DeviceCall(self, self.find(arguments.kind), arguments, timeout)
 
     def _stream(self, arguments: Arguments) -> int:
         """The caller's stream, 0 for arrays in host memory. Raises InvalidArgumentError for arrays of another device."""
@@ -220,13 +222,28 @@ class Device:
                 )
         return stream_of(arguments.x) if isinstance(arguments.x, DeviceView) else 0
 
-    def _launch(self, call: Any, arguments: Arguments, stream: int) -> None:
+    def _launch(self, call: Any, arguments: Arguments, stream: int, timeout: float) -> None:
+        self._guard.check()
         buffers = arguments.buffers
         target = 0 if buffers.out is None else address(buffers.out)
         if stream or not self.options.stages_host:
             self._rank.launch(call, address(buffers.x), target, stream)
         else:
             self._rank.launch_staged(call, address(buffers.x), target)
+        self._guard.expect(timeout)
+
+    def synchronize(self) -> None:
+        """Wait for the calls on the own stream. Raises what they found."""
+        try:
+            self._rank.synchronize()
+        except AbortedError:
+            self._guard.check()
+            raise
+
+    def check(self) -> None:
+        """Raise what calls have found so far."""
+        self._guard.check()
+        self._rank.check()
 
     def abort(self) -> None:
         """End the kernels that wait, of all ranks."""
@@ -234,6 +251,7 @@ class Device:
 
     def close(self) -> None:
         """Leave."""
+        self._guard.close()
         self._rank.abort()
 
 
@@ -254,9 +272,9 @@ class DeviceWork:
         if not self._finished:
             if stream := self._device._stream(self._arguments):
                 self._event.hold(stream)
-                self._device._rank.check()
+                self._device.check()
             else:
-                self._device._rank.synchronize()
+                self._device.synchronize()
             self._result = self._arguments.buffers.finish()
             self._finished = True
         return self._result
@@ -265,8 +283,8 @@ class DeviceWork:
 class DeviceCall:
     """A device call that was decided and checked once."""
 
-    def __init__(self, device: Device, call: Any, arguments: Arguments) -> None:
-        self._device, self._call, self._arguments = device, call, arguments
+    def __init__(self, device: Device, call: Any, arguments: Arguments, timeout: float) -> None:
+        self._device, self._call, self._arguments, self._timeout = device, call, arguments, timeout
 
     def __call__(self) -> Any:
         device, arguments = self._device, self._arguments
@@ -274,7 +292,7 @@ class DeviceCall:
         stream = device._stream(arguments)
         if not stream and buffers.x is not x:
             buffers.x[...] = x.reshape(buffers.x.shape)
-        device._launch(self._call, arguments, stream)
+        device._launch(self._call, arguments, stream, self._timeout)
         if not stream:
-            device._rank.synchronize()
+            device.synchronize()
         return buffers.finish()

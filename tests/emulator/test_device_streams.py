@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives import device
+from pycollectives.device import guard
 
 
 def run(n: int, fn: Callable[[Any, int], Any], **options: Any) -> list[Any]:
@@ -178,6 +180,52 @@ def test_a_disagreement_is_raised_by_the_next_call() -> None:
             for _ in range(2):
                 comm.all_reduce(on, out=on)
                 emulated.device().synchronize(stream)
+        return True
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_a_peer_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that wait for it are ended, and the next call says why; here nobody waits on the host."""
+    monkeypatch.setattr(guard, "GRACE", 0.2)
+
+    def fn(comm: Any, stream: int) -> tuple[str, int | None]:
+        if comm.rank == 1:
+            comm.all_reduce(fake.CupyArray(np.ones(5)))
+            comm.close()
+            return "", None
+        x = fake.CupyArray(np.ones(5))
+        comm.all_reduce(x)
+        comm.all_reduce(x)
+        deadline = time.monotonic() + 30
+        with pytest.raises(pc.PeerError) as found:
+            while time.monotonic() < deadline:
+                time.sleep(0.05)
+                comm._device.check()
+        with pytest.raises(pc.PeerError):
+            comm.all_reduce(x)
+        return str(found.value), found.value.peer
+
+    message, peer = run(2, fn)[0]
+    assert peer == 1 and "needed by a call on the device" in message
+
+
+def test_a_peer_that_does_not_come() -> None:
+    """The timeout of a call on a device."""
+
+    def fn(comm: Any, stream: int) -> bool:
+        x = fake.CupyArray(np.ones(5))
+        comm.all_reduce(x)
+        if comm.rank == 0:
+            work = comm.all_reduce(x, async_op=True, timeout=0.3)
+            deadline = time.monotonic() + 30
+            with pytest.raises(pc.CollectiveTimeoutError):
+                while time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    comm._device.check()
+            with pytest.raises(pc.CollectiveTimeoutError):
+                work.wait()
+        comm._exchange("over", b"")
         return True
 
     assert run(2, fn) == [True] * 2

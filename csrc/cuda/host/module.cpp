@@ -167,6 +167,11 @@ void bind(py::module_& module) {
       .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
       .def("mark", &Rank::mark)
       .def("check", &Rank::check_calls)
+      .def_property_readonly("busy",
+                             [](const Rank& self) {
+                               const py::gil_scoped_release release;
+                               return self.busy();
+                             })
       .def_property_readonly("device", &Rank::device)
       .def_property_readonly("keeps_lines_whole", &Rank::keeps_lines_whole)
       .def("abort", &Rank::abort);

@@ -198,17 +198,20 @@ cudaStream_t Rank::begin(cudaStream_t stream) {
   captured_ = status != cudaStreamCaptureStatusNone;
   if (captured_) return stream;
   if (stream != stream_ && shares_process_) claim(stream);
-  if (last_stream_ && last_stream_ != stream) {
-    if (last_stream_ == stream_) order_->record(stream_);
-    order_->hold(stream);
-  }
+  if (last_stream_ && last_stream_ != stream) order_->hold(stream);
   last_stream_ = stream;
   return stream;
 }
 
 // The caller may destroy his stream: where it stands is recorded now.
 void Rank::end(cudaStream_t stream) {
-  if (stream != stream_ && !captured_) order_->record(stream);
+  if (stream == stream_ || !captured_) order_->record(stream);
+}
+
+bool Rank::busy() const {
+  const On on(device_);
+  const NotCaptured mode;
+  return !order_->done();
 }
 
 void Rank::claim(cudaStream_t stream) {

@@ -80,6 +80,7 @@ class Rank {
   void follow(cudaStream_t stream);        // the own stream goes on when `stream` has come here
   std::shared_ptr<Event> mark();           // of the own stream
   void synchronize();                      // waits for the own stream, and raises what its calls found
+  bool busy() const;                       // is the last call on its way? From any thread
   void check_calls() { raise_failure(); }  // raises it without waiting
   void abort();                            // from any thread: kernels that wait end, of all ranks
 
@@ -113,7 +114,7 @@ class Rank {
   const char *table_ = nullptr, *regions_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   std::unique_ptr<Event> order_,
-      arrival_;  // the end of the last call on a caller's stream; where a caller's stream stands
+      arrival_;  // the end of the last call; where a caller's stream stands
   bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
 
