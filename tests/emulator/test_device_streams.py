@@ -216,6 +216,7 @@ def test_a_peer_that_does_not_come() -> None:
     def fn(comm: Any, stream: int) -> bool:
         x = fake.CupyArray(np.ones(5))
         comm.all_reduce(x)
+        emulated.device().synchronize(stream)
         if comm.rank == 0:
             work = comm.all_reduce(x, async_op=True, timeout=0.3)
             deadline = time.monotonic() + 30
