@@ -1,5 +1,8 @@
 // The way to other hosts: the MPI library, the mirrors of remote ranks, and what measures both.
 #include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "bindings/bindings.hpp"
 #include "bindings/handle.hpp"
@@ -20,25 +23,36 @@ void connect(Handle& core, const LibraryPtr& library, uint64_t comm, const std::
       std::make_unique<Mirror>(core.group(), library, comm, world, first_tag, message_bytes));
 }
 
+// Called before mpi4py's end of MPI, which waits for all ranks, also for those that are no more.
+void end_if_lost() {
+  if (!Group::lost_anybody()) return;
+  std::fflush(nullptr);
+  _exit(1);
+}
+
+LibraryPtr load(std::string extension, size_t handle_bytes, uint64_t byte_type) {
+  static const int registered = Py_AtExit(&end_if_lost);  // the last one that was registered comes first
+  static_cast<void>(registered);
+  return std::make_shared<mpi::Library>(mpi::Identity{std::move(extension), handle_bytes, byte_type});
+}
+
 }  // namespace
 
 void bind_mpi(py::module_& module) {
   module.attr("MPI_TAGS") = Mirror::kTags;
   py::class_<mpi::Library, LibraryPtr>(module, "MpiLibrary",
                                        "The MPI library that mpi4py has loaded; all arguments come from it.")
-      .def(py::init([](std::string extension, size_t handle_bytes, uint64_t byte_type) {
-             return std::make_shared<mpi::Library>(
-                 mpi::Identity{std::move(extension), handle_bytes, byte_type});
-           }),
-           py::kw_only(), py::arg("extension"), py::arg("handle_bytes"), py::arg("byte_type"))
+      .def(py::init(&load), py::kw_only(), py::arg("extension"), py::arg("handle_bytes"),
+           py::arg("byte_type"))
       .def_property_readonly("path", &mpi::Library::path)
       .def_property_readonly("cuda_query", &mpi::Library::cuda_query)
       .def("round_trips", &mpi::round_trips, py::call_guard<py::gil_scoped_release>(), py::arg("comm"),
            py::arg("rank"), py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
            "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test "
            "alone.");
-  module.def("connect", &connect, py::arg("core"), py::arg("library"), py::arg("comm"), py::arg("world"),
-             py::arg("first_tag"), py::arg("message_bytes"), py::keep_alive<1, 2>(),
+  module.def("connect", &connect, py::call_guard<py::gil_scoped_release>(), py::arg("core"),
+             py::arg("library"), py::arg("comm"), py::arg("world"), py::arg("first_tag"),
+             py::arg("message_bytes"), py::keep_alive<1, 2>(),
              "Connects a communicator to its ranks on other hosts (attach_remote names them).");
   module.def("attach_remote",
              [](Handle& core, int peer, int lifeline) { core.group().attach_remote(peer, lifeline); });

@@ -2,6 +2,7 @@
 #include "mpi/mirror.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -60,14 +61,30 @@ void Mirror::listen(int peer, uint32_t lane) {
 }
 
 void Mirror::fail(const char* call, int code, int peer) {
-  const std::string lost = peer >= 0 ? group_.gone(peer) : "";
+  std::string lost;  // the lifeline may be slower than MPI
+  for (int turn = 0; turn < 20 && peer >= 0 && lost.empty(); ++turn) {
+    if (turn) usleep(10'000);
+    lost = group_.gone(peer);
+  }
   const std::string text = std::string(call) + ": " + library_->error_text(code);
   if (lost.empty()) throw Error(ErrorKind::transport, text, peer);
   throw Error(ErrorKind::peer, lost + " (" + text + ")", peer);
 }
 
+// Is the peer still there? Asked now and then: MPICH 5.0 over UCX crashes when it sends to a dead process, and Intel MPI
+// tries for ever.
+void Mirror::look_at(int peer) {
+  constexpr uint64_t often = 50'000;  // ticks: some 20 us
+  uint64_t& looked = known_[static_cast<size_t>(peer)].looked;
+  if (ticks() - looked < often) return;
+  looked = ticks();
+  const std::string lost = group_.gone(peer);
+  if (!lost.empty()) throw Error(ErrorKind::peer, lost, peer);
+}
+
 void Mirror::send(int peer, uint32_t lane, uint64_t number, const std::byte* payload) {
   const Guard guard(*this);
+  look_at(peer);
   Outbound& out = outbound(peer, lane);
   Header& header = group_.header(rank_, peer, lane, number);
   const size_t bytes = header.bytes;

@@ -54,6 +54,9 @@ class Mirror {
   Mirror(const Mirror&) = delete;
 
   void add(int peer);  // a rank on another host, whose segment the group has allocated
+  // After the last of them, collective: mail to and from each, so that MPI's connections are made while all are there.
+  // (Intel MPI's MPI_Isend does not return while it tries to connect to a dead process.)
+  void greet();
 
   // The messages that the running plan receives; all are forgotten by `listen_to_none`.
   void listen_to_none();
@@ -86,6 +89,7 @@ class Mirror {
   int mail_tag() const { return first_tag_ + kTags - 1; }
 
   bool move_messages();
+  void look_at(int peer);
   bool settle(Outbound& out);
   void acknowledge(Outbound& out);
   void replenish(Inbound& in);
@@ -99,6 +103,7 @@ class Mirror {
   void post_receive(int peer);
   bool move_mail();
   bool move_sent();
+  bool has_left(int peer) const;
   void read(const Mail& mail);
   bool pump(int peer);
   void tell_credit(Inbound& in, uint64_t consumed);
@@ -119,6 +124,7 @@ class Mirror {
   std::vector<Outbound*> pending_;  // with sends that are not done
   std::vector<Inbound*> heard_;     // of the running plan
   std::vector<mpi::Request*> tested_;
+  std::vector<int> writers_;  // whose mail is among the tested ones
   uint32_t turn_ = 0;
 
   std::vector<Peer> known_;                   // by rank

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "mpi/mirror_parts.hpp"
@@ -15,13 +16,23 @@ std::unique_ptr<Mirror::Letter> Mirror::write(uint32_t kind, uint64_t a, uint64_
   return letter;
 }
 
-void Mirror::post(std::unique_ptr<Letter> letter, const std::vector<int>& to) {
+// To those of them that are still there; throws the first error after it has tried all.
+void Mirror::post(std::unique_ptr<Letter> written, const std::vector<int>& to) {
+  sent_.push_back(std::move(written));  // whatever happens, MPI may read it
+  Letter& letter = *sent_.back();
+  std::optional<Error> problem;
   for (int peer : to) {
-    letter->requests.emplace_back();
-    library_->isend(letter->data.get(), letter->size, world_[static_cast<size_t>(peer)], mail_tag(), comm_,
-                    letter->requests.back());
+    if (!group_.gone(peer).empty()) continue;
+    mpi::Request& request = letter.requests.emplace_back();
+    letter.to.push_back(peer);
+    try {
+      library_->isend(letter.data.get(), letter.size, world_[static_cast<size_t>(peer)], mail_tag(), comm_,
+                      request);
+    } catch (const Error& error) {
+      if (!problem) problem = Error(error.kind(), error.what(), peer);
+    }
   }
-  sent_.push_back(std::move(letter));
+  if (problem) throw *problem;
 }
 
 void Mirror::post_receive(int peer) {
@@ -31,14 +42,18 @@ void Mirror::post_receive(int peer) {
                   letter.requests.front());
 }
 
+bool Mirror::has_left(int peer) const {
+  return group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed;
+}
+
 // Forgets letters that have been sent.
 bool Mirror::move_sent() {
   bool moved = false;
   for (auto& letter : sent_) {
-    for (auto& request : letter->requests) {
-      if (!request.active()) continue;
-      const auto tested = library_->test(request);
-      if (tested.code) fail("MPI_Isend", tested.code, -1);
+    for (size_t i = 0; i < letter->requests.size(); ++i) {
+      if (!letter->requests[i].active()) continue;
+      const auto tested = library_->test(letter->requests[i]);
+      if (tested.code && !has_left(letter->to[i])) fail("MPI_Isend", tested.code, letter->to[i]);
       moved |= tested.index == 0;
     }
   }
@@ -49,11 +64,18 @@ bool Mirror::move_sent() {
 bool Mirror::move_mail() {
   bool moved = move_sent();
   tested_.clear();
-  for (int peer : peers_) tested_.push_back(&known_[static_cast<size_t>(peer)].letter->requests.front());
-  for (uint32_t turn = 0; turn < kMostAtOnce && !peers_.empty(); ++turn) {
+  writers_.clear();
+  for (int peer : peers_) {
+    mpi::Request& next = known_[static_cast<size_t>(peer)].letter->requests.front();
+    if (!next.active()) continue;  // it has left, and its process has ended
+    tested_.push_back(&next);
+    writers_.push_back(peer);
+  }
+  for (uint32_t turn = 0; turn < kMostAtOnce && !writers_.empty(); ++turn) {
     const auto [index, code] = library_->test_any(tested_.data(), static_cast<int>(tested_.size()));
     if (index < 0) break;
-    const int peer = peers_[static_cast<size_t>(index)];
+    const int peer = writers_[static_cast<size_t>(index)];
+    if (code && has_left(peer)) break;
     if (code) fail("MPI_Irecv", code, peer);
     read(known_[static_cast<size_t>(peer)].letter->mail());
     post_receive(peer);
@@ -95,6 +117,9 @@ void Mirror::tell_credit(Inbound& in, uint64_t consumed) {
 void Mirror::read(const Mail& mail) {
   const int peer = mail.from;
   switch (mail.kind) {
+    case Mail::hello:
+      known_[static_cast<size_t>(peer)].heard = true;
+      break;
     case Mail::stream: {
       const size_t place = mail.a % group_.stream_bytes();
       std::memcpy(group_.stream(peer, rank_) + place, mail.body(), mail.bytes);
@@ -137,6 +162,15 @@ void Mirror::read(const Mail& mail) {
   ring(group_.control(rank_));
 }
 
+void Mirror::greet() {
+  const Guard guard(*this);
+  post(write(Mail::hello, 0, 0, 0), peers_);
+  const auto heard = [this](int peer) { return known_[static_cast<size_t>(peer)].heard; };
+  const uint64_t until = now_ns() + kGreeting;
+  while ((!std::all_of(peers_.begin(), peers_.end(), heard) || !sent_.empty()) && now_ns() < until)
+    if (!move_mail()) sched_yield();
+}
+
 void Mirror::publish_record(uint64_t sequence) {
   const Guard guard(*this);
   const CallLetter call = pack_call(group_.recorder(rank_), sequence);
@@ -162,7 +196,7 @@ void Mirror::depart() noexcept try {
   if (library_->finalized()) return;
   std::vector<int> there;
   for (int peer : peers_) {
-    if (group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed) continue;
+    if (has_left(peer)) continue;
     pump(peer);
     there.push_back(peer);
   }
@@ -179,11 +213,9 @@ void Mirror::depart() noexcept try {
 
 // Hears the last words of those who leave at the same time, but does not wait for anybody else.
 void Mirror::hear_farewells() noexcept try {
-  const auto departed = [this](int peer) {
-    return group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed;
-  };
+  const auto left = [this](int peer) { return has_left(peer); };
   const uint64_t until = now_ns() + kFarewell;
-  while (!std::all_of(peers_.begin(), peers_.end(), departed) && now_ns() < until)
+  while (!std::all_of(peers_.begin(), peers_.end(), left) && now_ns() < until)
     if (!move_mail()) sched_yield();
 } catch (const Error&) {
 }

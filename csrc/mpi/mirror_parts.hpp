@@ -12,10 +12,11 @@
 
 namespace pc {
 
-inline constexpr uint32_t kMailEvery = 32;          // calls of progress
-inline constexpr uint32_t kMostAtOnce = 64;         // messages in one call of progress
-inline constexpr uint64_t kFarewell = 20'000'000;   // ns that others' last words are waited for
-inline constexpr uint64_t kLastWord = 200'000'000;  // ns that leaving may take
+inline constexpr uint32_t kMailEvery = 32;            // calls of progress
+inline constexpr uint32_t kMostAtOnce = 64;           // messages in one call of progress
+inline constexpr uint64_t kGreeting = 5'000'000'000;  // ns that others may take to connect
+inline constexpr uint64_t kFarewell = 20'000'000;     // ns that others' last words are waited for
+inline constexpr uint64_t kLastWord = 200'000'000;    // ns that leaving may take
 inline constexpr size_t kStreamPiece = 8 * 1024;  // of a stream in one mail: MPI libraries send this eagerly
 
 class Mirror::Guard {
@@ -77,7 +78,7 @@ struct Mirror::Inbound {
 };
 
 struct Mirror::Mail {
-  enum Kind : uint32_t { stream, taken, credit, record, poison, departed };
+  enum Kind : uint32_t { hello, stream, taken, credit, record, poison, departed };
   uint32_t kind;
   int32_t from;
   uint64_t bytes;  // that follow
@@ -99,6 +100,7 @@ struct Mirror::Letter {
   const std::unique_ptr<std::byte[]> data;
   const size_t size;
   std::deque<mpi::Request> requests;  // one per recipient
+  std::vector<int> to;                // the recipients
 };
 
 // A rank on another host, apart from the messages of lanes.
@@ -106,6 +108,8 @@ struct Mirror::Peer {
   std::unique_ptr<Letter> letter;  // its next mail comes into this one
   uint64_t pumped = 0;             // bytes of the stream to it that have been mailed
   uint64_t taken = 0;              // bytes of the stream from it that it knows to be taken
+  bool heard = false;              // has it said hello?
+  uint64_t looked = 0;             // when, in ticks, it was last found to be there
 };
 
 }  // namespace pc

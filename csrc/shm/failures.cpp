@@ -51,15 +51,25 @@ std::string in_seconds(uint64_t ns) {
   return text;
 }
 
+void Group::note_loss(ErrorKind kind, int culprit) {
+  if (!mirror_) return;
+  const bool left =
+      culprit >= 0 && control(culprit).presence.load(std::memory_order_acquire) == Presence::departed;
+  if (kind == ErrorKind::transport || kind == ErrorKind::timeout || (kind == ErrorKind::peer && !left))
+    lost_.store(true, std::memory_order_relaxed);
+}
+
 void Group::poison(ErrorKind kind, int culprit) {
-  const uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 |
-                        static_cast<uint64_t>(rank_ + 1);
-  bool first = false;
+  note_loss(kind, culprit);
+  uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 |
+                  static_cast<uint64_t>(rank_ + 1);
+  uint64_t before = 0;
+  const bool first = control(rank_).poison.compare_exchange_strong(before, word, std::memory_order_acq_rel);
+  if (!first) word = before;  // somebody has told this rank: others may not know yet
   for (int peer = 0; peer < size_; ++peer) {
     if (!base_[static_cast<size_t>(peer)]) continue;
     uint64_t clean = 0;
-    const bool told = control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
-    first |= told && peer == rank_;
+    control(peer).poison.compare_exchange_strong(clean, word, std::memory_order_acq_rel);
     peer == rank_ ? ring(control(peer)) : wake(control(peer));  // other threads of this rank may sleep too
   }
   // What the caller does to its arrays now must not be seen before the poison (tests/model/poison.cpp).
@@ -237,6 +247,7 @@ void Group::raise_poison(uint64_t sequence) {
   const int raiser = static_cast<int>(word & 0xffffffu) - 1,
             culprit = static_cast<int>(word >> 24 & 0xffffffu) - 1;
   const auto kind = static_cast<ErrorKind>(word >> 48);
+  note_loss(kind, culprit);
   // The call in question may be the raiser's last one; this rank may not have reached it, or have returned from it.
   if (kind == ErrorKind::mismatch) raise_mismatch(std::max(last_sequence(recorder(raiser)), sequence));
   const std::string who = "rank " + std::to_string(raiser);

@@ -59,6 +59,7 @@ void Group::connect(std::unique_ptr<Mirror> mirror) {
   for (int peer = 0; peer < size_; ++peer)
     if (remote_[static_cast<size_t>(peer)]) mirror->add(peer);
   mirror_ = std::move(mirror);
+  mirror_->greet();
 }
 
 void Group::forget() {

@@ -127,6 +127,9 @@ class Group {
   void check_peers(uint64_t sequence, uint64_t waited_ns);
   // "rank 1 (process 4711) died in call 3 ...", "rank 1 has left ...", or nothing if it is there. A system call.
   std::string gone(int peer) const;
+  // Has a communicator of this process failed because a rank died, stopped or could not be reached? MPI_Finalize would
+  // wait for it.
+  static bool lost_anybody() { return lost_.load(std::memory_order_relaxed); }
   // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
   [[noreturn]] void raise_poison(uint64_t sequence);
   [[noreturn]] void raise_mismatch(uint64_t sequence);
@@ -153,7 +156,9 @@ class Group {
   // The first of the recent calls up to `last` that not all ranks made alike, or 0. It may be earlier than
   // the one in which it is noticed: a rank may have returned from it, and wait for something else now.
   uint64_t disagreement(uint64_t last) const;
+  void note_loss(ErrorKind kind, int culprit);
 
+  static inline std::atomic<bool> lost_{false};
   int rank_, size_;
   size_t pool_bytes_;
   Layout layout_;

@@ -37,7 +37,7 @@ FOREIGN = ("PYCOLLECTIVES_", "PMI", "OMPI_", "MASTER_", "TORCHELASTIC_", "RANK",
 
 def obstacle() -> str:
     """Why there can be no hosts on this machine; empty if there can."""
-    for tool in ("ip", "nsenter", "unshare"):
+    for tool in ("ip", "nsenter", "unshare", "setsid"):
         if shutil.which(tool) is None:
             return f"there is no {tool}"
     name = f"pc-{os.getpid()}-probe"
@@ -221,10 +221,6 @@ class Cluster:
         """Pull the cable of a host."""
         self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "down")
 
-    def mend(self, host: int) -> None:
-        """Plug it in again."""
-        self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "up")
-
     def start(
         self,
         library: Library,
@@ -235,13 +231,16 @@ class Cluster:
         in_turn: bool = False,
     ) -> Job:
         """A job of ranks_of[h] ranks on host h; mpiexec runs on host 0."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        if survive and library.name != "openmpi":
+            # Sessions of their own: when a rank dies MPICH's mpiexec sometimes fails ("unable to forward PMI response"), and
+            # then it kills its other children by their process groups, whatever it was asked to do.
+            command = ("setsid", "--wait", *command)
         mpiexec = library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn)
         job = Job(self.folder, len(self._jobs))
         with job.out.open("w") as out, job.err.open("w") as err:
             job.process = subprocess.Popen(
                 [str(self.agent), "host0", shlex.join([*mpiexec, *map(str, command)])],
-                env=clean | library.environment() | {"JOB_SAYS": str(job.says)} | dict(env or {}),
+                env=self._clean() | library.environment() | {"JOB_SAYS": str(job.says)} | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -249,6 +248,48 @@ class Cluster:
             )
         self._jobs.append(job)
         return job
+
+    def start_without_mpiexec(
+        self,
+        library: Library,
+        ranks_of: Sequence[int],
+        *command: object,
+        env: Mapping[str, str] | None = None,
+    ) -> Job:
+        """The same with torchrun's variables and nothing else; the exit code is 0 if that of every rank is."""
+        job, lines, rank = Job(self.folder, len(self._jobs)), ["code=0"], 0
+        for host, number in enumerate(ranks_of):
+            for local in range(number):
+                words = [
+                    f"RANK={rank}",
+                    f"LOCAL_RANK={local}",
+                    f"LOCAL_WORLD_SIZE={number}",
+                    *map(str, command),
+                ]
+                lines.append(f"{self.agent} host{host} {shlex.quote(shlex.join(['env', *words]))} &")
+                rank += 1
+        lines += ["for each in $(jobs -p); do wait $each || code=1; done", "exit $code"]
+        common = {
+            "WORLD_SIZE": str(rank),
+            "MASTER_ADDR": "host0",
+            "MASTER_PORT": "29511",
+            "JOB_SAYS": str(job.says),
+        }
+        with job.out.open("w") as out, job.err.open("w") as err:
+            job.process = subprocess.Popen(
+                ["bash", "-c", "\n".join(lines)],
+                env=self._clean() | library.environment() | common | dict(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._jobs.append(job)
+        return job
+
+    @staticmethod
+    def _clean() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
     def finish(self, job: Job, limit: float) -> Finished:
         """Wait for a job, which is killed after `limit` seconds."""

@@ -198,6 +198,21 @@ def fail(comm: Any, how: str, rank: int) -> None:
     os._exit(0)
 
 
+def outlive(comm: Any, rank: int) -> None:
+    """One rank dies; the others notice, and come to the ordinary end of their script."""
+    x = np.ones(1000)
+    comm.all_reduce(x)
+    comm.barrier()
+    if comm.rank == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def go_on() -> None:
+        while True:
+            comm.all_reduce(x)
+
+    say(rank=comm.rank, **catch(go_on))
+
+
 def endless(comm: Any) -> None:
     """All-reduces until something happens."""
     x = np.ones(300_000, np.float32)
