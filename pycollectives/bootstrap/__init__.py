@@ -14,8 +14,8 @@ def discover(comm: object | None = None) -> Rendezvous:
     launcher's variables, then MPI's, then torchrun's (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), else this
     process is a job of one rank. Collective over the ranks of the job.
 
-    Ranks of MPI may be on several hosts. Raises BootstrapError when the ranks cannot meet, UnsupportedError when they are
-    on several hosts without MPI.
+    Ranks of MPI and of torchrun may be on several hosts. Raises BootstrapError when the ranks cannot meet, UnsupportedError when
+    they are on several hosts without an MPI library that can connect them.
     """
     from pycollectives.bootstrap import launched, mpi, torchrun
 

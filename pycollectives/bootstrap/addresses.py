@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pycollectives.bootstrap.hosted import Host
 from pycollectives.topology import Interface, interfaces
@@ -27,6 +28,13 @@ class Door:
         """The door that a listening socket of this process is."""
         return cls(Host.here(), tuple(interfaces()), listener.getsockname()[1])
 
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Door:
+        """What `dataclasses.asdict` has made of a door."""
+        return cls(
+            Host(**found["host"]), tuple(Interface(**each) for each in found["interfaces"]), found["port"]
+        )
+
     def addresses(self) -> list[str]:
         """How to get there from here, the most promising first."""
         if Host.here().sees(self.host):
@@ -36,11 +44,11 @@ class Door:
         return [each.ip for each in near] + [each.ip for each in self.interfaces if each not in near]
 
 
-def listen(backlog: int) -> socket.socket:
-    """A TCP socket that listens at all addresses, at a port of the kernel's choice."""
+def listen(backlog: int, port: int = 0) -> socket.socket:
+    """A TCP socket that listens at all addresses, at a port of the kernel's choice unless one is given."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     return socket.create_server(
-        ("", 0), family=family, backlog=backlog, dualstack_ipv6=family == socket.AF_INET6
+        ("", port), family=family, backlog=backlog, dualstack_ipv6=family == socket.AF_INET6
     )
 
 

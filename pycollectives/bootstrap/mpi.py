@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from pycollectives.bootstrap import hosted, spanning
@@ -52,6 +53,28 @@ def discover() -> Rendezvous:
             )
         raise _another_library(MPI, f"mpiexec started {launched} ranks", f", which sees {world.Get_size()}")
     return from_communicator(world)
+
+
+def initialize(variables: Mapping[str, str], size: int) -> Rendezvous:
+    """The rendezvous of `size` ranks that no mpiexec has started; `variables` tell MPI of a process manager (pmi.py).
+
+    Raises BootstrapError without mpi4py, UnsupportedError where the MPI library needs its own mpiexec.
+    """
+    os.environ.update(variables)
+    try:
+        MPI = _load(None)
+    except (ImportError, RuntimeError) as error:
+        raise BootstrapError(f"ranks on several hosts need mpi4py and an MPI library: {error}") from error
+    finally:
+        for name in variables:  # what this process starts is no rank
+            os.environ.pop(name, None)
+    if MPI.COMM_WORLD.Get_size() != size:
+        library = MPI.Get_library_version().split("\n")[0].strip(" \0\t")
+        raise UnsupportedError(
+            f"{size} ranks, but {library} sees {MPI.COMM_WORLD.Get_size()}: jobs on several hosts without mpiexec need MPICH or "
+            "Intel MPI, and MPI must not have been initialised before pc.init()"
+        )
+    return from_communicator(MPI.COMM_WORLD)
 
 
 def _load(launched: int | None) -> Any:

@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import secrets
+import socket
+import time
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -38,14 +40,10 @@ def discover() -> Rendezvous:
     if missing:
         raise BootstrapError(f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}", rank=rank)
     local = number("LOCAL_WORLD_SIZE")
-    if local is not None and local < size:
-        raise UnsupportedError(
-            f"{local} of {size} ranks run on {Host.here().name}, the others elsewhere (MASTER_ADDR is "
-            f"{os.environ['MASTER_ADDR']}); all ranks of a job must run on one host",
-            rank=rank,
-        )
     generation = next(_generations)
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if local is not None and local < size:
+        return _across_hosts(rank, size, generation, agent)
     if agent and importlib.util.find_spec("torch") is not None:
         return _by_store(rank, size, generation)
     return _by_name(rank, size, generation)
@@ -57,14 +55,66 @@ def _job(generation: int) -> list[str]:
     return [os.environ.get(name, "") for name in names] + [str(generation)]
 
 
-def _by_store(rank: int, size: int, generation: int) -> Rendezvous:
-    """The agent's store carries name and secret."""
+def _across_hosts(rank: int, size: int, generation: int, agent: bool) -> Rendezvous:
+    """MPI carries the data. Its ranks learn of each other from a process manager of ours, whose address the store carries.
+
+    Without the agent's store the manager is at MASTER_PORT itself, as the store that rank 0 would open.
+    """
+    from pycollectives.bootstrap import mpi, pmi
+    from pycollectives.bootstrap.addresses import Door, connect, listen
+
+    timeout, deadline = connect_timeout(), time.monotonic() + connect_timeout()
+    host, port = os.environ["MASTER_ADDR"], number("MASTER_PORT") or 0
+    if generation > 1:  # MPI knows the ranks already
+        return mpi.initialize({}, size)
+    try:
+        store = _store(size, timeout) if agent else None
+        key = "/".join(["pycollectives", *_job(generation), "pmi"])
+        if rank == 0:
+            with listen(size, 0 if agent else port) as listener:
+                door = Door.of(listener)
+                pmi.start(listener, size, timeout)
+            if store is not None:
+                store.set(key, json.dumps(asdict(door)))
+            address = "127.0.0.1"
+        elif store is not None:
+            door = Door.of_json(json.loads(store.get(key)))
+            port = door.port
+            with connect(door, timeout) as sock:
+                address = sock.getpeername()[0]
+        else:
+            while True:
+                try:
+                    with socket.create_connection(
+                        (host, port), max(0.1, deadline - time.monotonic())
+                    ) as sock:
+                        address = sock.getpeername()[0]
+                    break
+                except OSError:
+                    if time.monotonic() + 0.1 > deadline:
+                        raise
+                    time.sleep(0.1)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BootstrapError(
+            f"the ranks on several hosts cannot meet at MASTER_ADDR={host}, MASTER_PORT={port}: {error}",
+            rank=rank,
+        ) from error
+    return mpi.initialize(pmi.variables(address, door.port if rank == 0 else port, rank, size), size)
+
+
+def _store(size: int, timeout: float) -> Any:
+    """A client of the agent's store."""
     from torch.distributed import TCPStore
 
+    return TCPStore(os.environ["MASTER_ADDR"], number("MASTER_PORT"), size, False, timedelta(seconds=timeout))
+
+
+def _by_store(rank: int, size: int, generation: int) -> Rendezvous:
+    """The agent's store carries name and secret."""
     address, port, timeout = os.environ["MASTER_ADDR"], number("MASTER_PORT"), connect_timeout()
     key = "/".join(["pycollectives", *_job(generation)])
     try:
-        store: Any = TCPStore(address, port, size, False, timedelta(seconds=timeout))
+        store = _store(size, timeout)
         if rank == 0:
             name, secret = hosted.random_name(), secrets.token_bytes(32)
             served = hosted.host(name, secret, size, "torchrun")

@@ -174,7 +174,10 @@ def test_torchrun_variables_that_make_no_sense(jobs: Any, done: Done) -> None:
         ({"RANK": "2"}, "RANK is 2, but WORLD_SIZE is 2"),
         ({"RANK": "one"}, "RANK is 'one'"),
         ({"MASTER_PORT": ""}, "not MASTER_PORT"),
-        ({"LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "node0"}, "MASTER_ADDR is node0"),
+        (
+            {"LOCAL_WORLD_SIZE": "1", "RANK": "1", "PYCOLLECTIVES_BOOTSTRAP_TIMEOUT": "0.2"},
+            "ranks on several hosts cannot meet at MASTER_ADDR=",
+        ),
         ({"PYCOLLECTIVES_BOOTSTRAP_TIMEOUT": "soon", "RANK": "1"}, "is 'soon'"),
         ({"PYCOLLECTIVES_BOOTSTRAP_TIMEOUT": "0.2", "RANK": "1"}, "within 0.2 s"),
     ):
