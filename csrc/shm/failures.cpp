@@ -186,8 +186,11 @@ std::string Group::gone(int peer) const {
   if (control(peer).presence.load(std::memory_order_acquire) == Presence::departed)
     return "rank " + std::to_string(peer) + " has left the communicator" + whereabouts(peer) +
            (said(peer).empty() ? "" : ", having raised " + said(peer));
-  if (dead && remote(peer))
-    return process(peer) + " died, or there is no way to it any more," + whereabouts(peer);
+  if (dead && remote(peer)) {
+    const std::string where = whereabouts(peer);
+    const bool joins = where.empty() || where.front() == ',';
+    return process(peer) + " died, or there is no way to it any more" + (joins ? "" : ",") + where;
+  }
   return dead ? process(peer) + " died" + whereabouts(peer) : "";
 }
 
