@@ -84,7 +84,9 @@ def test_ranks_that_know_different_algorithms_disagree() -> None:
         x = np.arange(10.0)
         sub = comm.split(0)
         call = sub.plan("all_reduce", x, algorithm="ring" if comm.rank == 0 else None)
-        with pytest.raises(pc.MismatchError, match=r"rank 0 called .* by ring at .* rank 1 called .* by \w+ at"):
+        with pytest.raises(
+            pc.MismatchError, match=r"rank 0 called .* by ring at .* rank 1 called .* by \w+ at"
+        ):
             call()
 
     ranks.threads(2, fn)
