@@ -17,6 +17,7 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def run(name: str, libraries: list[Library], seconds: float) -> list[dict[str, A
 def show(reports: list[dict[str, Any]]) -> None:
     """Medians, and what the goals ask for."""
     name, hosts = reports[0]["case"], len(set(reports[0]["hosts"]))
-    print(f"\n{name}: {CASES[name]['shape']}, ranks on hosts {reports[0]['hosts']}")
+    print(f"\n{name}, {time.strftime('%FT%T')}: {CASES[name]['shape']}, ranks on hosts {reports[0]['hosts']}")
     for report in reports:
         rate, trip = 8e-6 / report["goodput"], report["round_trip"] * 1e3
         print(f"  {report['library']}: pair {rate:.0f} Mbit/s, round trip {trip:.2f} ms")
@@ -79,7 +80,8 @@ def show(reports: list[dict[str, Any]]) -> None:
                 label = f"{who} ({row['auto']})" if who == "auto" else who
                 print(
                     f"    {report['library']:10} {label:28} {median * 1e3:9.3f} ms  {min(times) * 1e3:9.3f} best"
-                    f"  {median / best:5.2f} x the fastest MPI  {bound / median:5.2f} of the bound  n={len(times)}"
+                    f"  {median / best:5.2f} x the fastest MPI  {bound / median:5.2f} of the bound  n={len(times)}",
+                    flush=True,
                 )
 
 
@@ -99,8 +101,8 @@ def main() -> None:
         reports = run(name, libraries, asked.seconds)
         show(reports)
         everything += reports
-    if asked.json:
-        asked.json.write_text(json.dumps(everything))
+        if asked.json:
+            asked.json.write_text(json.dumps(everything))
 
 
 if __name__ == "__main__":

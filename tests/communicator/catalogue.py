@@ -158,9 +158,10 @@ def soak(comm: Any, operations: int, seed: int) -> int:
         verb = str(rng.choice(VERBS + UNEVEN))
         uneven = verb in UNEVEN
         names = [None, *able(verb[:-1] if uneven else verb, at.size, even=not uneven)]
-        algorithm = names[int(rng.integers(len(names)))]
-        root, count = int(rng.integers(at.size)), int(2 ** (rng.random() * 14)) - 1
-        counts = [int(n) for n in rng.integers(0, 6, at.size)]
+        # Groups of one colour may have other sizes than those of another: draw as often and as much on all ranks.
+        algorithm = names[int(rng.random() * len(names))]
+        root, count = int(rng.random() * at.size), int(2 ** (rng.random() * 14)) - 1
+        counts = [int(n) for n in rng.integers(0, 6, comm.size)[: at.size]]
         dtype, way, told = str(rng.choice(EVEN_DTYPES)), str(rng.choice(WAYS)), bool(rng.integers(2))
         if uneven:
             check_uneven(at, verb, algorithm, counts, root, told, i)
