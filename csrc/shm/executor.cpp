@@ -10,7 +10,7 @@
 namespace pc {
 namespace {
 
-// To measure what it costs (bench/NOTES.md): CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
+// To measure what it costs: CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
 #ifdef PYCOLLECTIVES_WITHOUT_AGREEMENT
 constexpr bool kAgreement = false;
 #else
