@@ -65,9 +65,10 @@ class Communicator:
         if not waiting:
             return
         self.call = min(waiting)
-        self.stragglers = [each for each in self.ranks if each.last < self.call]
-        if not self.stragglers:  # all have come
-            self.stragglers = [each for each in self.ranks if self._stuck(each)]
+        behind = [each for each in self.ranks if each.last < self.call]
+        # Who is gone comes first: others that are behind may only not have come yet.
+        self.stragglers = [each for each in self.ranks if self._stuck(each)]
+        self.stragglers += sorted(behind, key=lambda each: not each.lost)
         if not self.stragglers and (end := self._end_of_chain()) is not None:
             self.stragglers = [end]
 

@@ -32,6 +32,7 @@ def main(what: str) -> None:
             time.sleep(0.3)
             raise ValueError("what I said")
         elif what == "killed inside":
+            time.sleep(0.3)  # the others are in the call by then
             comm._native()  # the fault is for the next call
             pc._core.inject_fault("kill", after=2)  # type: ignore[attr-defined]
         elif what == "late":
