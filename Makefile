@@ -12,8 +12,6 @@ CPP_FILES := find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -
 # Ends a run that hangs outside any test; ABRT prints the stack of every thread.
 PYTEST = timeout --foreground --signal=ABRT --kill-after=10 $(1) $(PY) -m pytest
 CORE := -m "not slow and not faults and not cluster and not torch and not cuda"
-# No ranks, no times: several of these may run at once.
-PURE := tests/schedule
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -33,8 +31,7 @@ gpu-check: ## on a machine with a GPU: build, test and measure the CUDA kernels;
 	PYTHONPATH=. $(PYTHON) -m bench.gpu $(ARGS)
 
 test: build $(VENV)/installed-test ## run the core tests
-	$(call PYTEST,400) -n 2 $(CORE) $(PURE)
-	$(call PYTEST,900) $(CORE) $(PURE:%=--ignore=%)
+	$(call PYTEST,1100) -n 2 --dist worksteal $(CORE)
 
 test-all: build $(VENV)/installed-test ## run every test; what this machine cannot run is skipped
 	$(call PYTEST,5400)

@@ -214,9 +214,7 @@ def test_inspect_without_a_launcher(fresh: Any) -> None:
     """Rank 0 answers for all, though its main thread waits in native code."""
     job = fresh(3, {"TEST_RENDEZVOUS": "torchrun"})
     job.start(flight_ranks.wait_for_one)
-    found = until(lambda: [line for line in flight.findings(ask(job.pids[2])) if "stopped" in line])
-    assert (
-        f"rank 1 (process {job.pids[1]}, stopped) has not come; its last call was 1 barrier()" in found[0]
-    ), found
+    expected = f"rank 1 (process {job.pids[1]}, stopped) has not come; its last call was 1 barrier()"
+    until(lambda: [line for line in flight.findings(ask(job.pids[2])) if expected in line])
     os.kill(job.pids[1], signal.SIGCONT)
     job.finish(timeout=20)

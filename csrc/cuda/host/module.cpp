@@ -87,24 +87,26 @@ void launch_staged(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out
   self.launch_staged(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out));
 }
 
+// The types are local to the module: _cuda and _cuda_emulated may be loaded by one process.
 void bind(py::module_& module) {
   module.attr("PROTOCOLS") = std::vector<std::string>(kProtocolNames, kProtocolNames + kProtocols);
   py::class_<PreparedCall, std::shared_ptr<PreparedCall>>(
-      module, "Call", "A plan with the sizes and types of one kind of call.")
+      module, "Call", py::module_local(), "A plan with the sizes and types of one kind of call.")
       .def_property_readonly("in_bytes", [](const PreparedCall& call) { return call.layout.in_bytes; })
       .def_property_readonly("out_bytes", [](const PreparedCall& call) { return call.layout.out_bytes; })
       .def_property_readonly("kernel", [](const PreparedCall& call) { return call.kernel.name; })
       .def_property_readonly("slices", [](const PreparedCall& call) { return call.layout.slices; })
       .def_property_readonly(
           "blocks", [](const PreparedCall& call) { return call.layout.nchannels * call.layout.lanes; });
-  py::class_<PreparedDirect, std::shared_ptr<PreparedDirect>>(module, "DirectCall",
+  py::class_<PreparedDirect, std::shared_ptr<PreparedDirect>>(module, "DirectCall", py::module_local(),
                                                               "A collective by a native kernel.")
       .def_property_readonly("in_bytes", [](const PreparedDirect& call) { return call.layout.in_bytes; })
       .def_property_readonly("out_bytes", [](const PreparedDirect& call) { return call.layout.out_bytes; })
       .def_property_readonly("kernel", [](const PreparedDirect& call) { return call.kernel.name; })
       .def_property_readonly("rounds", [](const PreparedDirect& call) { return call.layout.call.rounds; })
       .def_property_readonly("blocks", [](const PreparedDirect& call) { return call.layout.blocks; });
-  py::class_<Event, std::shared_ptr<Event>>(module, "Event", "When what has been launched so far is over.")
+  py::class_<Event, std::shared_ptr<Event>>(module, "Event", py::module_local(),
+                                            "When what has been launched so far is over.")
       .def_property_readonly("done", &Event::done)
       .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
   module.def("capacity", &capacity, py::arg("device"), "Blocks that a device can hold at once.");
@@ -139,7 +141,8 @@ void bind(py::module_& module) {
     const py::gil_scoped_release release;
     check(cudaStreamSynchronize(stream_of(stream)), "waiting for a stream");
   });
-  py::class_<Rank>(module, "Rank", "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
+  py::class_<Rank>(module, "Rank", py::module_local(),
+                   "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
            py::arg("number_bits"), py::arg("staging_bytes"))
