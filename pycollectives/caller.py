@@ -139,14 +139,16 @@ class Caller(_core.Endpoint):
         return Options(contract, operator, self._root(root) if contract.rooted else -1, named)
 
     def _trace(
-        self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int
-    ) -> list[tuple[int, bytes]]:
-        """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it."""
+        self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int, blank: Array
+    ) -> list[tuple[int, Array]]:
+        """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it
+        with the scratch memory behind, which is `blank` (its bytes are all the same) at the start."""
         kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
         prepared = self._calls.make(one, kind, fuse=False)
         source, target = x.copy(), vector.copy()
-        events = self._native().trace(prepared, address(source), address(target), self.timeout)
-        return [(step, state) for _channel, _slice, _instruction, step, _ns, state in events]
+        empty = int(blank.view(np.uint8)[0])
+        events = self._native().trace(prepared, address(source), address(target), self.timeout, empty)
+        return [(step, np.frombuffer(state, vector.dtype)) for *_, step, _ns, state in events]
 
     def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
         """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""

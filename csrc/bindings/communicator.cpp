@@ -58,9 +58,9 @@ void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t
 }
 
 py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, uintptr_t out,
-               double timeout) {
+               double timeout, uint8_t blank) {
   std::vector<TraceEvent> events;
-  const Probe probe{&events, nullptr};
+  const Probe probe{&events, nullptr, std::byte{blank}};
   const uint64_t site = self.sites.here();
   const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, &probe};
   {
@@ -204,7 +204,8 @@ void bind_communicator(py::module_& module) {
       .def("run", &run, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("run_many", &run_many, py::arg("prepared"), py::arg("input"), py::arg("output"),
            py::arg("timeout"), py::arg("times"))
-      .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
+      .def("trace", &trace, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"),
+           py::arg("blank"))
       .def("submit", &submit, py::arg("prepared"), py::arg("input"), py::arg("output"), py::arg("timeout"))
       .def("submit_task", &submit_task, py::arg("function"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))

@@ -94,7 +94,8 @@ void Communicator::run_locked(Call& call) {
   call.sequence = ++sequence_;
   Probe probe;
   if (Executor::fault.action != Fault::Action::none) [[unlikely]] {
-    probe = {call.probe ? call.probe->trace : nullptr, &Executor::fault};
+    if (call.probe) probe = *call.probe;
+    probe.fault = &Executor::fault;
     call.probe = &probe;
   }
   try {

@@ -53,7 +53,7 @@ def trace(
     """Run an algorithm on real ranks and show the state of every rank after every step.
 
     The data are 1, 2, 3, ... over all ranks, as in the textbooks; "." is where a rank has nothing yet, and
-    what a step has changed is marked.
+    what a step has changed is marked. Scratch memory, where the algorithm needs any, stands behind the bar.
 
     [bold]Examples[/bold]
 
@@ -95,17 +95,19 @@ def trace(
 
 def _table(found: Trace, operations: bool) -> Table:
     """One table; a section per step, changed values highlighted."""
-    length = found.start.values.shape[1]
+    length, scratch = found.start.values.shape[1], found.scratch
     table = Table(title=found.title, box=box.SIMPLE, title_justify="left", header_style="dim")
     table.add_column("")
     table.add_column("rank", justify="right")
     for i in range(length):
         table.add_column(str(i), justify="right")
+    for i in range(scratch):
+        table.add_column(f"s{i}", justify="right")
     if operations:
         table.add_column("operations")
     for step in found:
         for rank in range(found.size):
-            row = zip(step.cells(rank), step.changed[rank], strict=True)
+            row = zip(step.cells(rank), (*step.changed[rank], *step.scratch.changed[rank]), strict=True)
             cells = [Text(cell, "bold green" if changed else "") for cell, changed in row]
             did = ["; ".join(step.operations[rank])] if operations else []
             table.add_row(step.title if rank == 0 else "", str(rank), *cells, *did)

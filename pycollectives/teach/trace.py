@@ -1,7 +1,7 @@
 """The state of every rank after every step of an algorithm, as a real run leaves it.
 
 A traced run executes the schedule operation by operation (nothing fused) on the whole working vector and
-keeps the vector after each operation. What an operation changed belongs to that operation's step, so the
+keeps the vector and the scratch memory after each operation. What an operation changed belongs to that operation's step, so the
 states are those of the textbook even where ranks, or the channels of one rank, run ahead of each other.
 """
 
@@ -25,15 +25,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
-    """All ranks after one step. Arrays have shape (ranks, elements of the working vector)."""
+class Memory:
+    """The same memory of all ranks after one step. Arrays have shape (ranks, elements)."""
 
-    number: int  # -1: the start
-    phase: str
     values: Array
     known: Array  # bool: the rank has data there
     changed: Array  # bool: this step wrote another value
+
+    def cells(self, rank: int) -> list[str]:
+        """The rank's values as text; "." where it has none."""
+        return [
+            f"{v}" if known else "." for v, known in zip(self.values[rank], self.known[rank], strict=True)
+        ]
+
+    def rows(self) -> list[list[Any]]:
+        """The values for JSON by rank; None where a rank has none."""
+        return [
+            [_plain(v) if known else None for v, known in zip(*row, strict=True)]
+            for row in zip(self.values, self.known, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Step:
+    """All ranks after one step."""
+
+    number: int  # -1: the start
+    phase: str
+    vector: Memory  # the working vector
+    scratch: Memory  # as long as the longest of all ranks; of no elements where the algorithm needs none
     operations: tuple[tuple[str, ...], ...]  # by rank
+
+    @property
+    def values(self) -> Array:
+        """The working vectors, of shape (ranks, elements)."""
+        return self.vector.values
+
+    @property
+    def known(self) -> Array:
+        """Bool: where the ranks have data in the working vector."""
+        return self.vector.known
+
+    @property
+    def changed(self) -> Array:
+        """Bool: where this step wrote another value into the working vector."""
+        return self.vector.changed
 
     @property
     def title(self) -> str:
@@ -42,10 +78,8 @@ class Step:
         return f"{name}: {self.phase}" if self.phase else name
 
     def cells(self, rank: int) -> list[str]:
-        """The rank's values as text; "." where it has none."""
-        return [
-            f"{v}" if known else "." for v, known in zip(self.values[rank], self.known[rank], strict=True)
-        ]
+        """The rank's working vector as text, then its scratch memory; "." where it has no value."""
+        return self.vector.cells(rank) + self.scratch.cells(rank)
 
 
 @dataclass(frozen=True)
@@ -70,7 +104,13 @@ class Trace:
         kind = f"{self.start.values.dtype}[{self.start.values.shape[1]}]"
         of = f"{self.op} of {kind}" if self.op else kind
         root = "" if self.root is None else f", root {self.root}"
-        return f"{self.collective} by {self.algorithm} on {self.size} ranks, {of}{root}"
+        scratch = ", scratch memory behind the bar" if self.scratch else ""
+        return f"{self.collective} by {self.algorithm} on {self.size} ranks, {of}{root}{scratch}"
+
+    @property
+    def scratch(self) -> int:
+        """The number of elements of scratch memory."""
+        return int(self.start.scratch.values.shape[1])
 
     def __iter__(self) -> Iterator[Step]:
         """The start and every step."""
@@ -92,21 +132,19 @@ class Trace:
         for step in self:
             lines += ["", step.title]
             for rank in range(self.size):
-                row = zip(step.cells(rank), step.changed[rank], strict=True)
-                shown = "".join(f"  {cell:>{width}}{'*' if changed else ' '}" for cell, changed in row)
+                shown = "  |".join(
+                    "".join(
+                        f"  {cell:>{width}}{'*' if changed else ' '}"
+                        for cell, changed in zip(memory.cells(rank), memory.changed[rank], strict=True)
+                    )
+                    for memory in ((step.vector, step.scratch) if self.scratch else (step.vector,))
+                )
                 did = "   " + "; ".join(step.operations[rank]) if operations and step.operations[rank] else ""
                 lines.append(f"  rank {rank:<3}{shown}{did}".rstrip())
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; values that a rank does not have are None."""
-
-        def rows(step: Step) -> list[list[Any]]:
-            return [
-                [_plain(v) if known else None for v, known in zip(*row, strict=True)]
-                for row in zip(step.values, step.known, strict=True)
-            ]
-
         return {
             "collective": self.collective,
             "algorithm": self.algorithm,
@@ -114,13 +152,14 @@ class Trace:
             "root": self.root,
             "ranks": self.size,
             "dtype": self.start.values.dtype.name,
-            "start": rows(self.start),
+            "start": self.start.vector.rows(),
             "steps": [
                 {
                     "step": step.number,
                     "phase": step.phase,
-                    "states": rows(step),
+                    "states": step.vector.rows(),
                     "changed": [np.flatnonzero(row).tolist() for row in step.changed],
+                    "scratch": step.scratch.rows(),
                     "operations": [list(each) for each in step.operations],
                 }
                 for step in self.steps
@@ -168,7 +207,7 @@ def trace(
     """Collective: run `algorithm` on `x` and return the states of all ranks, on every rank.
 
     `x` (one-dimensional) is what the verb takes: a block of each rank for gathers, else the whole vector.
-    all_to_all shows the input at the start and the output after every step. A barrier moves no data: the trace
+    all_to_all shows the input at the start and the output after every step. Scratch memory is shown beside it. A barrier moves no data: the trace
     shows whom each rank has heard of, bit r standing for rank r, and `x` is not looked at.
     Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for reductions of 16- and
     8-bit floats (their partial sums are float32 and lie outside of the vector).
@@ -188,27 +227,28 @@ def trace(
     blank = _blank(inputs)
     apart = contract.apart
     own = np.repeat(blank, x.size) if apart else _vector(schedule, contract.input, inputs, comm.rank, blank)
-    events = comm._trace(one, x if apart else own, own, x.size, operator, -1 if place is None else place)
+    where = -1 if place is None else place
+    events = comm._trace(one, x if apart else own, own, x.size, operator, where, blank)
 
     def shown(operation: Operation) -> str:
         return f"{operation} (channel {operation.channel})" if schedule.channels > 1 else str(operation)
 
     operations = schedule.operations()
     nsteps = 1 + max((o.step for each in operations.values() for o in each), default=-1)
-    states = np.stack([own, *_states(own, events, nsteps)])
-    everyone = comm.all_gather(states)
+    longest = max((state.size for _, state in events), default=own.size)
+    length = int(comm.all_reduce(np.array([longest]), "max")[0])
+    start = _extended(own, length, blank)
+    written = [(step, _extended(state, length, blank)) for step, state in events]
+    everyone = comm.all_gather(np.stack([start, *_states(start, written, nsteps)]))
+    vectors, scratch = everyone[..., : own.size], everyone[..., own.size :]
+    states, extra = _memories(vectors, blank), _memories(scratch, blank)
     if apart:
-        everyone = np.concatenate([inputs[:, None], everyone[:, 1:]], axis=1)
+        states[:1] = _memories(inputs[:, None], blank)
     names = {o.step: o.phase for each in operations.values() for o in each}
     steps = []
     for i in range(nsteps + 1):
-        now, before = everyone[:, i], everyone[:, max(0, i - 1)]
-        if apart and i == 1:
-            before = np.broadcast_to(blank, now.shape)
-        did = (tuple(shown(o) for o in operations[r] if o.step == i - 1) for r in range(comm.size))
-        steps.append(
-            Step(i - 1, names.get(i - 1, ""), now, ~_same(now, blank), ~_same(now, before), tuple(did))
-        )
+        did = tuple(tuple(shown(o) for o in operations[r] if o.step == i - 1) for r in range(comm.size))
+        steps.append(Step(i - 1, names.get(i - 1, ""), states[i], extra[i], did))
     return Trace(verb, algorithm, operator.name if operator else None, place, steps[0], tuple(steps[1:]))
 
 
@@ -254,12 +294,24 @@ def _vector(schedule: Schedule, held: str, inputs: Array, rank: int, blank: Arra
     return inputs[rank].copy() if has else np.repeat(blank, inputs.shape[1])
 
 
-def _states(start: Array, events: Iterable[tuple[int, bytes]], nsteps: int) -> list[Array]:
-    """The vector after each step: what the operations of this and earlier steps have written."""
+def _extended(state: Array, length: int, blank: Array) -> Array:
+    """A rank's memory, as long as the longest of all ranks."""
+    return np.concatenate([state, np.repeat(blank, length - state.size)])
+
+
+def _memories(states: Array, blank: Array) -> list[Memory]:
+    """The states of one memory, of shape (ranks, steps, elements), step by step."""
+    known = ~_same(states, blank)
+    changed = np.zeros_like(known)
+    changed[:, 1:] = ~_same(states[:, 1:], states[:, :-1])
+    return [Memory(states[:, i], known[:, i], changed[:, i]) for i in range(states.shape[1])]
+
+
+def _states(start: Array, events: Iterable[tuple[int, Array]], nsteps: int) -> list[Array]:
+    """The memory after each step: what the operations of this and earlier steps have written."""
     writes: list[list[tuple[Array, Array]]] = [[] for _ in range(nsteps)]
     before = start
-    for step, state in events:
-        after = np.frombuffer(state, start.dtype)
+    for step, after in events:
         writes[step].append((~_same(after, before), after))
         before = after
     now, states = start.copy(), []

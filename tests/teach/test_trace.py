@@ -128,6 +128,29 @@ def test_all_to_all_shows_the_input_then_the_output(algorithm: str) -> None:
         )
 
 
+def test_scratch_memory_is_shown() -> None:
+    """Bruck's all-to-all: data on their way lie in scratch memory, by their distance."""
+
+    def run(comm: Any) -> Trace:
+        return trace(comm, "all_to_all", "bruck", example("all_to_all", comm.rank, 4, 4))
+
+    pc.run_threads(4, run)
+    for seen in pc.run_threads(4, run):  # in memory that the first trace has used, too
+        assert seen.scratch == 4 and not seen.start.scratch.known.any()
+        assert seen.steps[0].scratch.values[0].tolist() == [1, 13, 3, 15]
+        assert seen.steps[1].scratch.changed[0].tolist() == [False, False, True, True]
+        assert seen.as_dict()["start"] == seen.start.values.tolist()
+        assert seen.as_dict()["steps"][1]["scratch"][0] == [1, 13, 9, 5]
+        assert "step 1\n  rank 0     .    .    .    .   |   1   13    9*   5*\n" in seen.text()
+
+
+def test_ranks_may_need_scratch_memory_of_their_own() -> None:
+    """The last rank of a linear exscan passes nothing on and needs none; it is shown as long as the others' and empty."""
+    seen = traced(4, "exscan", "linear")[0]
+    used = [any(step.scratch.known[rank].any() for step in seen) for rank in range(4)]
+    assert used == [True, True, True, False]
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_a_barrier_shows_whom_each_rank_has_heard_of(size: int) -> None:
     for seen in pc.run_threads(size, lambda comm: trace(comm, "barrier", "dissemination", np.empty(0))):
