@@ -93,7 +93,7 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     ring = number("PYCOLLECTIVES_RING_BYTES", 2 * second, 0)  # twice a core's own: see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())), 0)
-    stores = os.environ.get("PYCOLLECTIVES_STORES", "plain")
+    stores = os.environ.get("PYCOLLECTIVES_STORES", "automatic")
     if stores not in STORES:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))

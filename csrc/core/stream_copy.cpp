@@ -47,10 +47,16 @@ void stream_copy(void* to, const void* from, size_t bytes) {
 
 void stream_fence() { _mm_sfence(); }
 
+void flush_line(const void* address) {
+  _mm_clflush(address);
+  _mm_mfence();
+}
+
 #else
 
 void stream_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void stream_fence() {}
+void flush_line(const void*) {}
 
 #endif
 

@@ -8,10 +8,19 @@
 
 namespace pc {
 
-// Like memcpy. Ordinary stores where the processor has no others.
+#if defined(__x86_64__)
+inline constexpr bool kStreams = true;
+#else
+inline constexpr bool kStreams = false;  // stream_copy is memcpy, flush_line does nothing
+#endif
+
+// Like memcpy.
 void stream_copy(void* to, const void* from, size_t bytes);
 
 // Streaming stores are not ordered by a release store: this comes between them and the store that tells of them.
 void stream_fence();
+
+// Sends the line at `address` from all caches to memory, and waits for it.
+void flush_line(const void* address);
 
 }  // namespace pc

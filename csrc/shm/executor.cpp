@@ -31,7 +31,7 @@ Executor::Executor(Group& group, Patience patience, Stores stores)
       sources_(static_cast<size_t>(size_) + 2),
       source_at_(static_cast<size_t>(size_) + 2),
       unsettled_(static_cast<size_t>(size_)),
-      stores_(stores) {
+      stores_(stores, size_) {
   if (size_ > 1) stores_.calibrate(group.pool(rank_), group.pool_bytes());
 }
 
@@ -64,6 +64,8 @@ void Executor::begin(const Call& call) {
   base_ = {in, call.out, work_.data(), in, call.out, scratch_.data()};
   const size_t narrow = prepared_->element, wide = prepared_->wide_element;
   unit_ = {narrow, narrow, wide, narrow, narrow, wide};
+  if (call.probe && call.probe->trace) [[unlikely]]
+    std::fill_n(scratch_.data(), prepared_->scratch_bytes, call.probe->blank);
   if (patience_.crowded) {
     core_ = sched_getcpu();
     std::atomic<int32_t>& told = group_.control(rank_).core;
@@ -110,6 +112,21 @@ void Executor::listen(const Plan& plan) {
   }
 }
 
+// New places for slots: see settled(). The ring of slots goes on where it was left.
+void Executor::lay_out_slots() {
+  settled_ = false;
+  std::copy(sent_.begin(), sent_.end(), unsettled_.begin());
+  std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
+  const uint32_t turn = slot_turn_.empty() ? 0 : *std::max_element(slot_turn_.begin(), slot_turn_.end());
+  const auto next = static_cast<uint32_t>(uint64_t{turn} * prepared_->slots / std::max(last_slots_, 1u));
+  std::fill(slot_turn_.begin(), slot_turn_.end(), next);
+  last_plan_ = prepared_->plan.get();
+  last_lanes_ = prepared_->lanes;
+  last_slots_ = prepared_->slots;
+  last_slot_bytes_ = prepared_->slot_bytes;
+  keep_plan_ = prepared_->plan;
+}
+
 // Until MPI has taken all that this rank sends: nobody else would move it once the call has returned.
 void Executor::hand_over(Waiter& waiter) {
   while (group_.mirror()->sending())
@@ -127,17 +144,9 @@ void Executor::run(const Call& call) {
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
     if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slots != last_slots_ ||
-        prepared_->slot_bytes != last_slot_bytes_) {  // new places for slots: see settled()
-      if (group_.mirror()) drain(waiter, false);      // MPI receives for the lanes of this plan come next
-      settled_ = false;
-      std::copy(sent_.begin(), sent_.end(), unsettled_.begin());
-      std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
-      std::fill(slot_turn_.begin(), slot_turn_.end(), 0);
-      last_plan_ = plan;
-      last_lanes_ = prepared_->lanes;
-      last_slots_ = prepared_->slots;
-      last_slot_bytes_ = prepared_->slot_bytes;
-      keep_plan_ = prepared_->plan;
+        prepared_->slot_bytes != last_slot_bytes_) {
+      if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next
+      if (!prepared_->brief || group_.mirror()) lay_out_slots();
       if (group_.mirror()) listen(*plan);
     }
     nlanes_ = 0;
@@ -406,6 +415,7 @@ void Executor::observe(const Lane& lane, const Instruction& in) {
   if (!call_->probe->trace) return;
   TraceEvent event{lane.channel, lane.slice, lane.pc, in.step, now_ns(), {}};
   event.state.assign(call_->out, call_->out + prepared_->out_bytes);
+  event.state.insert(event.state.end(), scratch_.data(), scratch_.data() + prepared_->scratch_bytes);
   call_->probe->trace->push_back(std::move(event));
 }
 

@@ -72,8 +72,8 @@ struct Prepared {
   void fit(const Sizes& sizes);
 };
 
-// What the executor did, instruction by instruction, with the working vector after each; for teaching and
-// tests.
+// What the executor did, instruction by instruction, with the working vector and the scratch memory after each; for
+// teaching and tests.
 struct TraceEvent {
   uint32_t channel, slice, instruction, step;
   uint64_t ns;
@@ -84,6 +84,7 @@ struct TraceEvent {
 struct Probe {
   std::vector<TraceEvent>* trace = nullptr;
   Fault* fault = nullptr;
+  std::byte blank{};  // of scratch memory, at the start of a trace
 };
 
 struct Call {
@@ -153,6 +154,7 @@ class Executor {
     size_t bytes = 0;
     std::byte* target = nullptr;         // where to write it, if anywhere
     const std::byte* payload = nullptr;  // where it is then, if not in the header
+    bool stream = false;                 // written past the caches
   };
 
   struct Target : Sink {
@@ -161,6 +163,7 @@ class Executor {
 
   void begin(const Call& call);
   void listen(const Plan& plan);
+  void lay_out_slots();
   void hand_over(Waiter& waiter);
   void describe_kind() const;
   void work(Waiter& waiter);
@@ -171,6 +174,7 @@ class Executor {
   void compute(const Lane& lane, const Instruction& in);
   void compute_brief(const Lane& lane, const Instruction& in);
   Message way_out(const Lane& lane, const Instruction& in, uint32_t part);
+  bool streams(const Lane& lane, const Connection& connection, size_t bytes);
   size_t message_bytes(const Instruction& in, uint32_t part) const;
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
   void copy_piece(const Target* targets, int ntargets, size_t bytes);

@@ -187,7 +187,20 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   message.carrier = Carrier::slot;
   message.location = (slot * prepared_->slots + slot_turn_[slot]) * prepared_->slot_bytes;
   message.payload = message.target = group_.pool(rank_) + message.location;
+  message.stream = streams(lane, lane.connections[in.connection], message.bytes);
   return message;
+}
+
+// Is a message into a slot written past the caches? It is if one of its readers is far.
+bool Executor::streams(const Lane& lane, const Connection& connection, size_t bytes) {
+  bool far = false;
+  for (uint32_t k = 0; k < connection.npeers; ++k) {
+    const int32_t peer = prepared_->plan->peers[connection.first + k];
+    if (group_.remote(peer)) continue;
+    const uint64_t next = sent_[static_cast<size_t>(peer)][lane.id] + 1;
+    far |= stores_.streams(peer, bytes, group_.header(rank_, peer, lane.id, next).flag);
+  }
+  return far;
 }
 
 // The data: every chunk of the message in one pass over all operands, into the message, the store, or both.
@@ -202,7 +215,6 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
                       epilogue.kind == Epilogue::none && !prepared_->is_bool();
   const bool stream_store =
       prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
-  const bool stream_message = message.carrier == Carrier::slot && stores_.streams(message.bytes);
   std::byte* put = message.target;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
@@ -238,15 +250,11 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
       if (!unchanged) targets[ntargets++] = {{target, store_wide}, stream_store};
     }
     if (put) {
-      targets[ntargets++] = {{put, send_wide}, stream_message};
+      targets[ntargets++] = {{put, send_wide}, message.stream};
       put += piece_bytes(in, piece.length, send_element);
     }
     if (!ntargets || !piece.length) continue;
-    if (copies && ntargets == 1 && message.carrier == Carrier::slot && operands[0].peer < 0 && put)
-      streamed_ |=
-          stores_.copy(static_cast<std::byte*>(targets[0].data),
-                       static_cast<const std::byte*>(sources_[0].data), piece.length * prepared_->element);
-    else if (copies)
+    if (copies)
       copy_piece(targets, ntargets, piece.length * prepared_->element);
     else
       fold_piece(static_cast<int>(in.noperands), targets, ntargets, piece.length, epilogue);

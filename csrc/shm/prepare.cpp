@@ -79,6 +79,7 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->deterministic = kind.deterministic;
   made->brief = !kind.wide && !kind.user && !made->is_bool() && made->chunking.parts == 1 &&
                 one_chunk_each(*made->plan) && longest(made->chunking) * made->element <= kInline;
+  if (made->brief) made->slots = kDepth;  // none is used
   return made;
 }
 

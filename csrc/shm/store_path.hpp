@@ -1,20 +1,20 @@
 // How a rank writes its messages into slots: by ordinary stores, or by stores that stream past its caches.
 //
-// The lines of a slot were last read by another core. An ordinary store has to take them away from it, which costs little
-// where the two share a cache and ten times a streaming store where they do not; after a streaming store, on the other hand,
-// the reader finds the message in memory and not in a cache. A hypervisor may move virtual cores from one case to the other
-// at any time, so a rank looks at the time that its own copies take:
+// The lines of a slot were last read by another core. An ordinary store has to take each of them away from it, which costs
+// little where the two cores share a cache, and five to eight times what a streaming store costs where they do not; after a
+// streaming store, on the other hand, the reader finds the message in memory and not in a cache. So it depends on how far the
+// reader is, and a hypervisor may move virtual cores at any time. A rank finds out with a line that it is about to write anyway:
 //
-//     plain  -- two copies in a row took four times as long as streaming --> stream
-//     plain  <-- two trials in a row did not  ------------------------------ stream      a trial is the begin of a message
+//     header of the next message     last read by the peer: how long does it take to own it?
+//     a line that nobody has cached  how long does it take to get it from memory?        once, when the rank starts
 //
-// Only the writer's time is looked at: what a reader loses by streaming is less than the factor of four.
+// Where cores share a cache, the first takes a quarter to a half of the second; otherwise as long or longer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-
-#include "shm/layout.hpp"
+#include <vector>
 
 namespace pc {
 
@@ -22,28 +22,32 @@ enum class Stores : uint8_t { automatic, plain, stream };
 
 class StorePath {
  public:
-  explicit StorePath(Stores wish) : automatic_(wish == Stores::automatic), streams_(wish == Stores::stream) {}
+  StorePath(Stores wish, int peers) : wish_(wish), peers_(static_cast<size_t>(peers)) {}
 
-  static constexpr size_t kFrom = 1024;   // shorter messages: plain stores, nothing is measured
-  static constexpr size_t kTrial = 4096;  // the most that is written plainly to see how long it takes
+  static constexpr size_t kFrom = 2048;  // bytes; shorter messages are never streamed
 
-  // Measures what streaming costs here, on `bytes` of memory that this rank owns and nobody uses yet.
+  // Measures how long a line from memory takes, with memory that this rank owns and nobody uses yet.
   void calibrate(std::byte* memory, size_t bytes);
 
-  bool streams(size_t bytes) const { return streams_ && bytes >= kFrom; }
-
-  // Copies a message into a slot; true if it was streamed, and a stream_fence() is due.
-  bool copy(std::byte* to, const std::byte* from, size_t bytes);
+  // Is a message of `bytes` to be streamed to this peer? `line` is one that the peer has read and this rank writes.
+  bool streams(int peer, size_t bytes, std::atomic<uint64_t>& line) {
+    if (bytes < kFrom || wish_ == Stores::plain) return false;
+    if (wish_ == Stores::stream) return true;
+    return far(peers_[static_cast<size_t>(peer)], line);
+  }
 
  private:
-  bool slow(size_t bytes, uint64_t took) const { return took * kUnit > bytes * limit_; }
-  bool disturbed(size_t bytes, uint64_t took) const { return took * kUnit > 64 * bytes * limit_; }
+  struct Peer {
+    uint64_t next_look = 0;  // ticks
+    uint32_t surprises = 0;  // looks in a row that spoke for the other distance
+    bool far = false;
+  };
 
-  static constexpr uint64_t kUnit = 4096;
-  bool automatic_, streams_;
-  uint32_t surprises_ = 0;   // measurements in a row that spoke for the other way
-  uint64_t limit_ = 0;       // ticks per byte in 1/kUnit: plain stores should not take more
-  uint64_t next_trial_ = 0;  // ticks
+  bool far(Peer& peer, std::atomic<uint64_t>& line) const;
+
+  Stores wish_;
+  uint64_t from_memory_ = 0;  // ticks
+  std::vector<Peer> peers_;
 };
 
 }  // namespace pc

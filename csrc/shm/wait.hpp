@@ -40,6 +40,23 @@ inline uint64_t ticks() {
   return now_ns();
 #endif
 }
+
+// The same, after everything before it and before everything after it.
+inline uint64_t ordered_ticks() {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+  const uint64_t value = ticks();
+  __builtin_ia32_lfence();
+  return value;
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+  const uint64_t value = ticks();
+  asm volatile("isb" ::: "memory");
+  return value;
+#else
+  return ticks();
+#endif
+}
 uint64_t ticks_to_ns(uint64_t ticks);  // on the scale of now_ns()
 
 // Registers this process for membarrier; false where it is not available.

@@ -29,6 +29,7 @@ class Footprint:
     total: Fraction  # received by all ranks together
     path: Fraction  # received on the longest path of one channel, where messages are passed on as a whole
     largest: Fraction  # what one rank receives in one operation
+    channels: int
 
 
 @lru_cache(maxsize=4096)
@@ -76,6 +77,7 @@ class _Reader:
             total=int(self.chunks["received"].sum()) * share,
             path=max(clock.end() for clock in self.paths) * share,
             largest=self.largest * share,
+            channels=self.schedule.channels,
         )
 
     def _local(self, op: Op) -> None:

@@ -50,9 +50,9 @@ class Machine:
     beta: float = 1 / 10e9
     beta_memory: float = 1 / 5e9
     beta_symmetric: float = 1 / 12e9
-    gamma: float = 1 / 20e9
-    gamma_integer: float = 1 / 20e9
-    gamma_half: float = 1 / 10e9
+    gamma: float = 1 / 50e9
+    gamma_integer: float = 1 / 50e9
+    gamma_half: float = 1 / 25e9
     gamma_quarter: float = 1 / 3e9
     cache: int = 32 << 20
     cores: int = 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..cost import Machine, predict
+from ..cost import Machine, footprint, predict
 from ..errors import UnsupportedError
 from ..schedule import Algorithm, find, names
 from .query import Query, obstacle
@@ -80,12 +80,14 @@ def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Rac
         seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind, query.hosts)
         found.append(Candidate(name, seconds, None if row is None else row.seconds.get(name)))
 
-    def order(c: Candidate) -> tuple[bool, bool, bool, float, bool, str]:
+    def order(c: Candidate) -> tuple[bool, bool, bool, float, tuple[int, bool, str]]:
         winner = row is not None and c.name == row.winner
         time = c.measured if c.measured is not None else c.predicted
-        # Where several come to the same, as on two ranks, one without a shape is the plainer name.
-        shaped = find(query.collective, c.name).parameter is not None
-        return bool(c.obstacle), not winner, c.measured is None, float(f"{time or 0.0:.3g}"), shaped, c.name
+        # Where several come to the same, as on two ranks: fewer channels, and the plainer name, one without a shape.
+        one = query.algorithm(c.name)
+        channels = 0 if c.obstacle else footprint(one, query.size, query.root).channels
+        plainness = (channels, one.parameter is not None, c.name)
+        return bool(c.obstacle), not winner, c.measured is None, float(f"{time or 0.0:.3g}"), plainness
 
     return Race(tuple(sorted(found, key=order)), row)
 

@@ -80,6 +80,7 @@ def counted(algorithm: Algorithm, size: int, root: int) -> Footprint:
         total=sum(map(chunks, received)) * share,
         path=longest(at_once) * share,
         largest=max(map(chunks, received), default=0) * share,
+        channels=schedule.channels,
     )
 
 
