@@ -98,7 +98,7 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
     pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", 128 * 1024, 4096)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", max(64 * 1024, second // 4), 4096)
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024, 0)
     return Settings(
         pool,

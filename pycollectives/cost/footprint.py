@@ -26,6 +26,7 @@ class Footprint:
     sent: Fraction
     received: Fraction
     reduced: Fraction
+    copied: Fraction  # from one place to another of the same rank
     total: Fraction  # received by all ranks together
     path: Fraction  # received on the longest path of one channel, where messages are passed on as a whole
     largest: Fraction  # what one rank receives in one operation
@@ -56,7 +57,9 @@ class _Reader:
         self.rounds = [Clock(self.ranks) for _ in range(schedule.channels)]
         self.paths = [Clock(self.ranks) for _ in range(schedule.channels)]
         self.largest = 0
-        self.chunks = {kind: np.zeros(self.ranks, dtype=np.int64) for kind in ("sent", "received", "reduced")}
+        self.chunks = {
+            kind: np.zeros(self.ranks, dtype=np.int64) for kind in ("sent", "received", "reduced", "copied")
+        }
         self.messages = np.zeros(self.ranks, dtype=np.int64)
         self._known: dict[int, tuple[Any, Array, Array]] = {}
 
@@ -74,6 +77,7 @@ class _Reader:
             sent=most["sent"] * share,
             received=most["received"] * share,
             reduced=most["reduced"] * share,
+            copied=most["copied"] * share,
             total=int(self.chunks["received"].sum()) * share,
             path=max(clock.end() for clock in self.paths) * share,
             largest=self.largest * share,
@@ -81,9 +85,9 @@ class _Reader:
         )
 
     def _local(self, op: Op) -> None:
-        if op.kind == "combine":
-            go = np.asarray(plain(op.when), dtype=bool) & present_mask(op.when)
-            self.chunks["reduced"] += np.where(go, self._count(op.chunk)[:, 0], 0)
+        go = np.asarray(plain(op.when), dtype=bool) & present_mask(op.when)
+        kind = "reduced" if op.kind == "combine" else "copied"
+        self.chunks[kind] += np.where(go, self._count(op.chunk)[:, 0], 0)
 
     def _message(self, op: Op) -> None:
         if op.peers is NULL:

@@ -1,6 +1,6 @@
 """The alpha-beta-gamma model on schedules.
 
-    time = call + steps x alpha + messages x message + nbytes x (received x beta + reduced x gamma) x stretch
+    time = call + steps x alpha + messages x message + nbytes x ((received + copied / 2) x beta + reduced x gamma) x stretch
 
 All counts are those of the busiest rank, read off the schedule, so it holds for a user's algorithm too. `stretch` is
 what the busiest rank alone does not tell:
@@ -112,7 +112,8 @@ def predict(
     received = float(cost.received)
     if (extra := WIDENING[kind] - 1) and cost.reduced:
         received += extra * float(partial_bytes(algorithm, size, root))
-    moved = received * machine.moving(_ARRAYS * size * nbytes)
+    copied = float(cost.copied) / 2  # a byte that is received was written and read
+    moved = (received + copied) * machine.moving(_ARRAYS * size * nbytes)
     reduced = float(cost.reduced) * machine.reducing(kind)
     data = nbytes * (moved + reduced) * stretch(cost, size, nbytes, machine)
     return first + cost.steps * each + crowd * cost.messages * machine.message + data

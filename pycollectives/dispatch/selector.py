@@ -19,6 +19,9 @@ from ..schedule import Algorithm, find, names
 from .query import Query, obstacle
 from .table import Row, Table
 
+# No rank passes on what another one has sent.
+DIRECT = ("one_shot", "two_shot", "direct", "flat")
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -80,13 +83,13 @@ def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Rac
         seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind, query.hosts)
         found.append(Candidate(name, seconds, None if row is None else row.seconds.get(name)))
 
-    def order(c: Candidate) -> tuple[bool, bool, bool, float, tuple[int, bool, str]]:
+    def order(c: Candidate) -> tuple[bool, bool, bool, float, tuple[int, bool, bool, str]]:
         winner = row is not None and c.name == row.winner
         time = c.measured if c.measured is not None else c.predicted
-        # Where several come to the same, as on two ranks: fewer channels, and the plainer name, one without a shape.
+        # Where several come to the same, as on two ranks: fewer channels, a direct one, the plainer name without a shape.
         one = query.algorithm(c.name)
         channels = 0 if c.obstacle else footprint(one, query.size, query.root).channels
-        plainness = (channels, one.parameter is not None, c.name)
+        plainness = (channels, c.name not in DIRECT, one.parameter is not None, c.name)
         return bool(c.obstacle), not winner, c.measured is None, float(f"{time or 0.0:.3g}"), plainness
 
     return Race(tuple(sorted(found, key=order)), row)

@@ -77,6 +77,7 @@ def counted(algorithm: Algorithm, size: int, root: int) -> Footprint:
         sent=most("send", chunks) * share,
         received=most("recv reduce", chunks) * share,
         reduced=most("reduce combine", chunks) * share,
+        copied=most("copy", chunks) * share,
         total=sum(map(chunks, received)) * share,
         path=longest(at_once) * share,
         largest=max(map(chunks, received), default=0) * share,
