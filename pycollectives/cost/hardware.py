@@ -51,7 +51,7 @@ class Hardware:
         """The model's parameters without a measurement, for ranks that share `cores` cores.
 
         Only orders of magnitude that hold on current processors: a line comes from another core of the same
-        last-level cache in some 50 ns, from elsewhere in some 300; caches pass on about 10 GB/s per core
+        last-level cache in some 50 ns, from elsewhere in some 300; caches pass on about 16 GB/s per core
         while other ranks read, memory about half of it. Where the data leave the caches is read from the system.
         """
         last = self.last_level

@@ -34,8 +34,8 @@ _ARRAYS = 3  # of the vector's size that a call touches: input, output, messages
 class Machine:
     """Parameters of one host: seconds per call, step, message, byte moved and byte reduced.
 
-    `call`, `alpha`: per call and per round of messages where every rank has a core; `enter`, `turn`: the same where
-    ranks take turns on the cores. `beta`, `beta_memory`, `beta_symmetric`: per byte received in messages while the data
+    `call`, `alpha`: per call and per round of messages where every rank has a core; `enter`, `turn`: the same, for each of
+    the ranks that take turns on a core. `beta`, `beta_memory`, `beta_symmetric`: per byte received in messages while the data
     fit into `cache` bytes, beyond them, and where it is read in place (arrays of `comm.empty`). `gamma*`: per byte of
     data reduced: of 32- and 64-bit floats and complex numbers, integers, 16-bit floats, 8-bit floats.
     `cores`: that the ranks of a host share; `segment`: bytes of one message when data is cut up. `network_alpha`,
@@ -43,13 +43,13 @@ class Machine:
     """
 
     call: float = 0.2e-6
-    enter: float = 5e-6
+    enter: float = 0.5e-6
     alpha: float = 0.4e-6
-    turn: float = 5e-6
+    turn: float = 2e-6
     message: float = 0.1e-6
-    beta: float = 1 / 10e9
-    beta_memory: float = 1 / 5e9
-    beta_symmetric: float = 1 / 12e9
+    beta: float = 1 / 16e9
+    beta_memory: float = 1 / 8e9
+    beta_symmetric: float = 1 / 20e9
     gamma: float = 1 / 50e9
     gamma_integer: float = 1 / 50e9
     gamma_half: float = 1 / 25e9
@@ -108,7 +108,9 @@ def predict(
         return network + predict(algorithm, size, nbytes, together, root, kind)
     cost = footprint(algorithm, size, root)
     crowd = max(1.0, size / machine.cores)
-    first, each = (machine.call, machine.alpha) if crowd == 1 else (machine.enter, machine.turn)
+    first, each = machine.call, machine.alpha
+    if crowd > 1:
+        first, each = crowd * machine.enter, crowd * machine.turn
     received = float(cost.received)
     if (extra := WIDENING[kind] - 1) and cost.reduced:
         received += extra * float(partial_bytes(algorithm, size, root))

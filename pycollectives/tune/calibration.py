@@ -130,7 +130,7 @@ def _latency(comm: Communicator, machine: Machine, into: tuple[str, str], second
             cost = footprint(find(verb, name), comm.size)
             if crowd > 1:  # messages at what they cost without a crowd
                 messages = crowd * cost.messages * machine.message
-                features.append([1.0, cost.steps])
+                features.append([crowd, crowd * cost.steps])
                 spent = max(spent - messages, spent / 2)
             else:
                 features.append([1.0, cost.steps + _PER_MESSAGE * cost.messages])
@@ -173,8 +173,10 @@ def _bandwidth(comm: Communicator, machine: Machine, seconds: float) -> dict[str
 def _per_byte(
     comm: Communicator, machine: Machine, nbytes: int, seconds: float, *, symmetric: bool = False
 ) -> float:
-    crowd = comm.size > machine.cores
-    call, step = (machine.enter, machine.turn) if crowd else (machine.call, machine.alpha)
+    crowd = comm.size / machine.cores
+    call, step = machine.call, machine.alpha
+    if crowd > 1:
+        call, step = crowd * machine.enter, crowd * machine.turn
     rates = []
     for verb, name in _MOVES:
         case = cases([verb], ["auto"], [_FLOAT], "sum", [nbytes], comm.size)[0]
