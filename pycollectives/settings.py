@@ -90,7 +90,8 @@ def warn_seconds() -> float:
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
-    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * second, 0)  # twice a core's own: see csrc/shm/prepared.cpp
+    own = second // -(-size // cores())  # of a core's own cache, which ranks on the same core share
+    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * own, 0)  # see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())), 0)
     stores = os.environ.get("PYCOLLECTIVES_STORES", "automatic")
@@ -98,7 +99,7 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
     pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", max(64 * 1024, second // 4), 4096)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", max(64 * 1024, own // 4), 4096)
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024, 0)
     return Settings(
         pool,
