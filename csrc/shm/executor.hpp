@@ -52,6 +52,7 @@ struct Prepared {
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
   bool stream_output = false;
+  bool point_results = false;  // peers may read in place what this rank writes in the call
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have

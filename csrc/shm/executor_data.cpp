@@ -14,12 +14,15 @@ constexpr size_t kCopyBlock = 16384;  // of a copy to two places
 constexpr size_t kPointFrom =
     16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
-// The way of a message of `bytes`, if all the rank's arrays lie in symmetric memory or if none does.
-Carrier way_of(const Instruction& in, size_t bytes, bool in_place, bool symmetric) {
+// The way of a message of `bytes`, if all the rank's arrays lie in symmetric memory or if none does. What the call itself
+// writes is read in place only if it is large: a small result is still in its reader's cache from the last time, and would
+// have to be taken away line by line, while messages in slots go round a ring.
+Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bool in_place, bool symmetric) {
   if (bytes <= kInline) return Carrier::inlined;
   const uint32_t pointable =
       in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
-  return symmetric && (in.flags & pointable) && bytes >= kPointFrom ? Carrier::region : Carrier::slot;
+  const bool points = (in.flags & pointable) && bytes >= kPointFrom && (in.store < 0 || prepared.point_results);
+  return symmetric && points ? Carrier::region : Carrier::slot;
 }
 
 #ifdef PC_CHECKED
@@ -50,7 +53,7 @@ Traffic Executor::traffic(const Prepared& prepared, bool in_place, bool symmetri
           const uint64_t length = chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
           bytes += piece_bytes(in, chunking.cut(length, c * chunking.slices + slice).length, element);
         }
-        const auto way = static_cast<size_t>(way_of(in, bytes, in_place, symmetric));
+        const auto way = static_cast<size_t>(way_of(prepared, in, bytes, in_place, symmetric));
         traffic.messages[way] += 1;
         traffic.bytes[way] += bytes;
       }
@@ -166,7 +169,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const Plan& plan = *prepared_->plan;
   Message message{};
   message.bytes = message_bytes(in, part);
-  const Carrier way = way_of(in, message.bytes, in_place_, !regions_.empty());
+  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty());
   if (way == Carrier::inlined) {
     message.target = inlined_;
     return message;
