@@ -178,7 +178,7 @@ class Executor {
   bool streams(const Lane& lane, const Connection& connection, size_t bytes);
   size_t message_bytes(const Instruction& in, uint32_t part) const;
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
-  void copy_piece(const Target* targets, int ntargets, size_t bytes);
+  void copy_piece(const Target* targets, int ntargets, size_t bytes, int32_t peer);
   void fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
                   const Epilogue& epilogue);
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);

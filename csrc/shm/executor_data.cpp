@@ -21,7 +21,8 @@ Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bo
   if (bytes <= kInline) return Carrier::inlined;
   const uint32_t pointable =
       in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
-  const bool points = (in.flags & pointable) && bytes >= kPointFrom && (in.store < 0 || prepared.point_results);
+  const bool points =
+      (in.flags & pointable) && bytes >= kPointFrom && (in.store < 0 || prepared.point_results);
   return symmetric && points ? Carrier::region : Carrier::slot;
 }
 
@@ -258,14 +259,15 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     }
     if (!ntargets || !piece.length) continue;
     if (copies)
-      copy_piece(targets, ntargets, piece.length * prepared_->element);
+      copy_piece(targets, ntargets, piece.length * prepared_->element, operands[0].peer);
     else
       fold_piece(static_cast<int>(in.noperands), targets, ntargets, piece.length, epilogue);
   }
 }
 
-// Bytes as they are, to one or two places.
-void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes) {
+// Bytes as they are, from this rank's memory (`peer` -1) or a message, to one or two places.
+void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int32_t peer) {
+  const bool from_cache = peer >= 0 && !stores_.seems_far(peer);
   const size_t block = ntargets == 1 ? bytes : kCopyBlock;
   const auto* from = static_cast<const std::byte*>(sources_[0].data);
   for (size_t done = 0; done < bytes; done += block) {
@@ -274,6 +276,8 @@ void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes) {
       std::byte* to = static_cast<std::byte*>(targets[i].data) + done;
       if (targets[i].stream)
         stream_copy(to, from + done, now);
+      else if (from_cache)
+        vector_copy(to, from + done, now);
       else
         std::memcpy(to, from + done, now);
       streamed_ |= targets[i].stream;

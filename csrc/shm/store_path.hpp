@@ -36,6 +36,9 @@ class StorePath {
     return far(peers_[static_cast<size_t>(peer)], line);
   }
 
+  // What is known of a peer without a look; of one that this rank never sends to: that it is near.
+  bool seems_far(int peer) const { return wish_ == Stores::stream || peers_[static_cast<size_t>(peer)].far; }
+
  private:
   struct Peer {
     uint64_t next_look = 0;  // ticks
