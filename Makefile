@@ -11,8 +11,6 @@ INSTALL := $(PIP) --no-build-isolation --check-build-dependencies --editable
 CPP_FILES := find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh'
 # Ends a run that hangs outside any test; ABRT prints the stack of every thread.
 PYTEST = timeout --foreground --signal=ABRT --kill-after=10 $(1) $(PY) -m pytest
-# No ranks, no times: two of these may run at once.
-PURE := tests/schedule tests/dispatch tests/model tests/core tests/teach
 CORE := -m "not slow and not faults and not cluster and not torch and not cuda"
 
 .DEFAULT_GOAL := help
@@ -33,8 +31,7 @@ gpu-check: ## on a machine with a GPU: build, test and measure the CUDA kernels;
 	PYTHONPATH=. $(PYTHON) -m bench.gpu $(ARGS)
 
 test: build $(VENV)/installed-test ## run the core tests
-	$(call PYTEST,400) -n 2 $(CORE) $(PURE)
-	$(call PYTEST,900) $(CORE) $(PURE:%=--ignore=%)
+	$(call PYTEST,900) -n 2 --dist worksteal $(CORE)
 
 test-all: build $(VENV)/installed-test ## run every test; what this machine cannot run is skipped
 	$(call PYTEST,5400)

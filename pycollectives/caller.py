@@ -106,11 +106,12 @@ class Caller(_core.Endpoint):
         if async_op:
             return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
         if (
-            arguments.kind.named is None
+            dispatch.forced(self._even(verb)) is None
             and not deterministic
+            and type(algorithm) in (type(None), str)
             and (verb == "barrier" or type(x) is np.ndarray)
         ):
-            self._remember_call(verb, x, op, root, prepared)
+            self._remember_call(verb, x, op, root, algorithm, prepared)
         core.run(prepared, source, target, limit)
         return buffers.finish()
 
@@ -150,7 +151,9 @@ class Caller(_core.Endpoint):
         events = self._native().trace(prepared, address(source), address(target), self.timeout, empty)
         return [(step, np.frombuffer(state, vector.dtype)) for *_, step, _ns, state in events]
 
-    def _remember_call(self, verb: str, x: Any, op: Any, root: Any, prepared: Any) -> None:
+    def _remember_call(
+        self, verb: str, x: Any, op: Any, root: Any, algorithm: str | None, prepared: Any
+    ) -> None:
         """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
         if isinstance(op, UserOp) and op.shape:  # the shape of x must be looked at every time
             return
@@ -160,7 +163,7 @@ class Caller(_core.Endpoint):
         dtype, count = (-1, 0) if verb == "barrier" else (x.dtype.num, x.size)
         for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
             for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
-                self._remember(method.__wrapped__, dtype, count, shown, place, prepared)
+                self._remember(method.__wrapped__, dtype, count, shown, place, algorithm, prepared)
 
     @staticmethod
     def _spelt(verb: Any) -> str:

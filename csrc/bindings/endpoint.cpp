@@ -18,6 +18,7 @@ void clear_table(Endpoint* self) {
   for (Entry& entry : *self->table) {
     Py_CLEAR(entry.verb);
     Py_CLEAR(entry.op);
+    Py_CLEAR(entry.algorithm);
     entry = Entry{};
   }
 }
@@ -66,15 +67,17 @@ PyObject* endpoint_shut(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// _remember(function, the number of x's dtype or -1, its elements, op or None, root, prepared)
+// _remember(function, the number of x's dtype or -1, its elements, op or None, root, algorithm or None, prepared)
 PyObject* endpoint_remember(PyObject* object, PyObject* args) {
   auto* self = reinterpret_cast<Endpoint*>(object);
-  PyObject *verb = nullptr, *op = nullptr, *prepared = nullptr;
+  PyObject *verb = nullptr, *op = nullptr, *algorithm = nullptr, *prepared = nullptr;
   Py_ssize_t count = 0;
   int type = -1, root = -1;
-  if (!PyArg_ParseTuple(args, "OinOiO", &verb, &type, &count, &op, &root, &prepared)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OinOiOO", &verb, &type, &count, &op, &root, &algorithm, &prepared))
+    return nullptr;
   PyObject* key = op == Py_None ? nullptr : op;
-  Entry& entry = slot(*self, verb, type, count, key, root);
+  PyObject* named = algorithm == Py_None ? nullptr : algorithm;
+  Entry& entry = slot(*self, verb, type, count, key, root, named);
   try {
     entry.prepared = py::cast<std::shared_ptr<Prepared>>(py::handle(prepared));
   } catch (const std::exception& error) {
@@ -83,6 +86,7 @@ PyObject* endpoint_remember(PyObject* object, PyObject* args) {
   }
   Py_XSETREF(entry.verb, Py_NewRef(verb));
   Py_XSETREF(entry.op, Py_XNewRef(key));
+  Py_XSETREF(entry.algorithm, Py_XNewRef(named));
   entry.type = type;
   entry.count = count;
   entry.root = root;

@@ -30,7 +30,7 @@ struct FastMethod {
   Form form;
 };
 
-PyObject *name_out, *name_op, *name_root;
+PyObject *name_out, *name_op, *name_root, *name_algorithm;
 int overrides = 0;  // active `pc.use` blocks: the remembered decisions do not hold
 
 bool plain(PyObject* object) {
@@ -71,13 +71,13 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   if (!self->handle) return Py_NotImplemented;
   if (method.form == Form::nothing) {  // barrier
     if (nargs > 1 || (names && PyTuple_GET_SIZE(names))) return Py_NotImplemented;
-    const Entry& entry = slot(*self, method.wrapped, -1, 0, nullptr, -1);
+    const Entry& entry = slot(*self, method.wrapped, -1, 0, nullptr, -1, nullptr);
     if (entry.verb != method.wrapped) return Py_NotImplemented;
     const std::shared_ptr<Prepared> prepared = entry.prepared;
     return execute(*self->handle, prepared, nullptr, nullptr, self->timeout) ? Py_NewRef(Py_None) : nullptr;
   }
   if (nargs < 2 || !plain(args[1])) return Py_NotImplemented;
-  PyObject *op = nargs > 2 ? args[2] : nullptr, *out = nullptr;
+  PyObject *op = nargs > 2 ? args[2] : nullptr, *out = nullptr, *algorithm = nullptr;
   int root = -1;
   const Py_ssize_t nnames = names ? PyTuple_GET_SIZE(names) : 0;
   for (Py_ssize_t i = 0; i < nnames; ++i) {
@@ -92,14 +92,16 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
       const long given = PyLong_AsLongAndOverflow(value, &overflow);
       if (overflow || given < 0 || given >= self->size) return Py_NotImplemented;
       root = static_cast<int>(given);
+    } else if (name == name_algorithm && PyUnicode_CheckExact(value)) {
+      algorithm = value;
     } else {
       return Py_NotImplemented;
     }
   }
   auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
-  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), op, root);
+  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), op, root, algorithm);
   if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
-      entry.op != op || entry.root != root)
+      entry.op != op || entry.root != root || entry.algorithm != algorithm)
     return Py_NotImplemented;
   // What is remembered by the number of elements was checked for another shape, perhaps.
   if (method.form == Form::exchanges && (PyArray_NDIM(x) == 0 || PyArray_DIM(x, 0) % self->size))
@@ -191,6 +193,7 @@ void bind_fast_method(py::module_& module) {
   name_out = PyUnicode_InternFromString("out");
   name_op = PyUnicode_InternFromString("op");
   name_root = PyUnicode_InternFromString("root");
+  name_algorithm = PyUnicode_InternFromString("algorithm");
   add_type(module, method_spec, "FastMethod");
   module.def(
       "override", [](int change) { overrides += change; },

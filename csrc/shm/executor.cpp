@@ -1,7 +1,5 @@
 #include "shm/executor.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "core/chaos.hpp"
@@ -66,11 +64,7 @@ void Executor::begin(const Call& call) {
   unit_ = {narrow, narrow, wide, narrow, narrow, wide};
   if (call.probe && call.probe->trace) [[unlikely]]
     std::fill_n(scratch_.data(), prepared_->scratch_bytes, call.probe->blank);
-  if (patience_.crowded) {
-    core_ = sched_getcpu();
-    std::atomic<int32_t>& told = group_.control(rank_).core;
-    if (told.load(std::memory_order_relaxed) != core_) told.store(core_, std::memory_order_relaxed);
-  }
+  core_.tell(group_);
   in_place_ = call.in < call.out + prepared_->out_bytes && call.out < call.in + prepared_->in_bytes;
 
   if (!group_.recorder(rank_).kinds.fresh(prepared_->kind)) [[unlikely]]
@@ -204,7 +198,8 @@ void Executor::work(Waiter& waiter) {
       waiter.progress();
       continue;
     }
-    if (patience_.crowded && waits_for_own_core()) waiter.give_way();
+    if ((patience_.crowded || waiter.yields()) && waits_for_own_core()) [[unlikely]]
+      patience_.crowded ? waiter.give_way() : core_.leave(group_);
     if (waiter.pause() || group_.poisoned()) [[unlikely]]
       look_after_peers(awaited());
   }
@@ -219,7 +214,7 @@ bool Executor::waits_for_own_core() const {
     const Operand* operands = prepared_->plan->operands.data() + in.operand;
     for (uint32_t k = lane.arrived; k < in.noperands; ++k) {
       const int32_t peer = operands[k].peer;
-      if (peer < 0 || !shares_core(peer)) continue;
+      if (peer < 0 || !core_.shared_with(group_, peer)) continue;
       const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
       if (group_.header(peer, rank_, lane.id, number).flag.load(std::memory_order_relaxed) != number)
         return true;
@@ -229,7 +224,7 @@ bool Executor::waits_for_own_core() const {
     for (uint32_t k = 0; k < connection.npeers; ++k) {
       const int32_t peer = prepared_->plan->peers[connection.first + k];
       const auto p = static_cast<size_t>(peer);
-      if (shares_core(peer) &&
+      if (core_.shared_with(group_, peer) &&
           group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed) < sent_[p][lane.id])
         return true;
     }

@@ -23,6 +23,7 @@
 #include "core/user_op.hpp"
 #include "shm/fault.hpp"
 #include "shm/group.hpp"
+#include "shm/own_core.hpp"
 #include "shm/store_path.hpp"
 
 namespace pc {
@@ -190,9 +191,6 @@ class Executor {
   void say_who_is_awaited(uint64_t waited);
   int awaited();
   bool waits_for_own_core() const;
-  bool shares_core(int peer) const {
-    return !group_.remote(peer) && group_.control(peer).core.load(std::memory_order_relaxed) == core_;
-  }
   const std::byte* payload(int peer, const Header& header) const;
   const Region* region_of(const std::byte* address, size_t bytes) const;
   static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
@@ -232,7 +230,7 @@ class Executor {
   const Call* call_ = nullptr;
   uint64_t fingerprint_ = 0;
   uint64_t waiting_since_ = 0, looked_ = 0, warning_due_ = 0;
-  int core_ = -1;
+  OwnCore core_;
   int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
   bool any_pointed_ = false, in_place_ = false;
   std::array<std::byte*, kPlaces> base_{};

@@ -98,6 +98,9 @@ class Waiter {
     return pause_longer(turn);
   }
 
+  // Does the next `pause` give the core away for a moment?
+  bool yields() const { return turns_ >= patience_.spins && turns_ < patience_.spins + patience_.yields; }
+
   // The next pause gives the core away: who is waited for needs it.
   void give_way() { turns_ = std::max(turns_, patience_.spins); }
 

@@ -32,8 +32,11 @@ int main(int argc, char** argv) {
       run_faults(cases, seed, times);
     } else if (command == "fuzz") {
       fuzz_plans(cases, seed, times);
+    } else if (command == "cores") {
+      run_cores();
     } else {
-      std::fprintf(stderr, "usage: native_tests PLANS plans|messages|faults|fuzz [--seed N] [--times N]\n");
+      std::fprintf(stderr,
+                   "usage: native_tests PLANS plans|messages|faults|fuzz|cores [--seed N] [--times N]\n");
       return 2;
     }
   } catch (const std::exception& error) {

@@ -1,0 +1,54 @@
+#include <sched.h>
+
+#include "commands.hpp"
+#include "ranks.hpp"
+#include "shm/own_core.hpp"
+
+namespace pc::test {
+namespace {
+
+cpu_set_t allowed() {
+  cpu_set_t set;
+  require(sched_getaffinity(0, sizeof set, &set) == 0, "sched_getaffinity");
+  return set;
+}
+
+}  // namespace
+
+void run_cores() {
+  const cpu_set_t before = allowed();
+  World world(2);
+  Group& group = world.ends[0]->group();
+  std::atomic<int32_t>& theirs = world.ends[1]->group().control(1).core;
+
+  OwnCore own;
+  own.tell(group);
+  const int here = group.control(0).core.load();
+  theirs.store(here);
+  require(own.shared_with(group, 1), "the core is shared");
+  own.leave(group);
+  const int there = group.control(0).core.load();
+  require((there != here) == (CPU_COUNT(&before) > 1), "a rank leaves a core that it shares");
+  const cpu_set_t after = allowed();
+  require(CPU_EQUAL(&before, &after), "it may run where it might before");
+
+  theirs.store(there);
+  own.leave(group);
+  require(group.control(0).core.load() == there, "it does not move again at once");
+
+  // The other rank on the only other core of this thread: there is nowhere to go.
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  CPU_SET(there, &two);
+  CPU_SET(here, &two);
+  require(sched_setaffinity(0, sizeof two, &two) == 0, "sched_setaffinity");
+  OwnCore stays;
+  stays.tell(group);
+  const int now = group.control(0).core.load();
+  theirs.store(now == here ? there : here);
+  stays.leave(group);
+  require(group.control(0).core.load() == now, "no rank goes to a core where another one was seen");
+  require(sched_setaffinity(0, sizeof before, &before) == 0, "sched_setaffinity");
+}
+
+}  // namespace pc::test
