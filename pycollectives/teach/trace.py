@@ -207,8 +207,8 @@ def trace(
     """Collective: run `algorithm` on `x` and return the states of all ranks, on every rank.
 
     `x` (one-dimensional) is what the verb takes: a block of each rank for gathers, else the whole vector.
-    all_to_all shows the input at the start and the output after every step. Scratch memory is shown beside it. A barrier moves no data: the trace
-    shows whom each rank has heard of, bit r standing for rank r, and `x` is not looked at.
+    all_to_all shows the input at the start and the output after every step; scratch memory is beside it. A barrier moves no
+    data: the trace shows whom each rank has heard of, bit r standing for rank r, and `x` is not looked at.
     Raises InvalidArgumentError for an unknown name or a bad `x`, UnsupportedError for reductions of 16- and
     8-bit floats (their partial sums are float32 and lie outside of the vector).
     """

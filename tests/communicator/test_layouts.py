@@ -183,3 +183,25 @@ def test_use_forces_an_algorithm_and_only_that() -> None:
     assert {forced for forced, _ in ranks.threads(3, fn)} == {"ring"}
     with pytest.raises(pc.InvalidArgumentError, match="did you mean 'ring'"), pc.use(all_reduce="rnig"):
         pass
+
+
+def test_repeated_calls_keep_to_the_algorithm_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such calls take the fast way in from the second on."""
+    monkeypatch.setenv("PYCOLLECTIVES_ALGORITHM", "all_reduce=halving_doubling")
+
+    def fn(comm: Any) -> None:
+        x, out = np.arange(50.0) + comm.rank, np.empty(50)
+        total = comm.size * np.arange(50.0) + sum(range(comm.size))
+        asked = ("ring", None, "one_shot", "".join(["ri", "ng"]), "two_shot", None)
+        for turn in range(4 * len(asked)):
+            name = asked[turn % len(asked)]
+            assert (comm.all_reduce(x, out=out, algorithm=name) == total).all()
+            assert comm.history()[-1]["algorithm"] == (name or "halving_doubling")
+            with pc.use(all_reduce="recursive_doubling"):
+                assert (comm.all_reduce(x, out=out) == total).all()
+                assert comm.history()[-1]["algorithm"] == "recursive_doubling"
+        for _ in range(2):
+            with pytest.raises(pc.InvalidArgumentError, match="did you mean 'ring'"):
+                comm.all_reduce(x, out=out, algorithm="rnig")
+
+    ranks.threads(3, fn)
