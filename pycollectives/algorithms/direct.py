@@ -8,7 +8,7 @@ r"""Direct algorithms: every rank talks to every other at once.
 
 cost     one-shot: alpha + (P-1) n (beta + gamma)
          two-shot: 2 alpha + 2(P-1)/P n beta + (P-1)/P n gamma
-         direct: alpha + (P-1)/P n beta, and as much gamma where it reduces
+         direct: alpha + (P-1)/P n beta, and as much gamma where it reduces; a barrier: alpha, and P-1 messages
 order    the reduction is the left fold in rank order: the same bits for any size and any chunking.
 source   the direct exchange of MPI libraries for short data; the one- and two-shot kernels of GPU engines
 """
@@ -56,3 +56,11 @@ def direct_all_to_all(p: Program) -> None:
     p.send(p.input(p.others()), to=p.others())
     p.copy(p.input(p.rank), into=p.output(p.rank))
     p.recv(p.output(p.others()), source=p.others())
+
+
+@algorithm("barrier", name="direct", cost="α")
+def direct_barrier(p: Program) -> None:
+    """Everyone tells everyone."""
+    p.chunks(1)
+    p.send(p.chunk(0), to=p.others())
+    p.reduce(p.chunk(0), source=p.others())

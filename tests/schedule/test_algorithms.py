@@ -25,7 +25,7 @@ CATALOGUE = {
     "all_to_all": "direct pairwise bruck",
     "scan": "recursive_doubling linear",
     "exscan": "recursive_doubling linear",
-    "barrier": "dissemination leaders",
+    "barrier": "direct dissemination leaders",
 }
 # What reduces in rank order at every size (with every root), and what is the left fold too.
 LEFT_FOLD = {

@@ -105,6 +105,7 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Formula]] = {
     ("scan", "recursive_doubling"): lambda n: (up(n), up(n), up(n), up(n)),
     ("scan", "linear"): lambda n: (n - 1, 1, 1, 1),
     ("exscan", "linear"): lambda n: (n - 1, 1, 1, int(n > 2)),
+    ("barrier", "direct"): lambda n: (1, n - 1, n - 1, n - 1),
     ("barrier", "dissemination"): lambda n: (up(n), up(n), up(n), up(n)),
 }
 
