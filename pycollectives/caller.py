@@ -108,7 +108,7 @@ class Caller(_core.Endpoint):
         if (
             dispatch.forced(self._even(verb)) is None
             and not deterministic
-            and type(algorithm) in (type(None), str)
+            and (algorithm is None or (type(algorithm) is str and verb != "barrier"))
             and (verb == "barrier" or type(x) is np.ndarray)
         ):
             self._remember_call(verb, x, op, root, algorithm, prepared)
@@ -141,7 +141,7 @@ class Caller(_core.Endpoint):
 
     def _trace(
         self, one: Algorithm, x: Array, vector: Array, count: int, operator: Any, root: int, blank: Array
-    ) -> list[tuple[int, Array]]:
+    ) -> list[tuple[int, bytes]]:
         """Runs `one` from `x` on the working vector, one instruction per operation: the step of each, and the vector after it
         with the scratch memory behind, which is `blank` (its bytes are all the same) at the start."""
         kind = Kind(one.collective, vector.dtype, count, operator, root, f"{one.name}, traced")
@@ -149,7 +149,7 @@ class Caller(_core.Endpoint):
         source, target = x.copy(), vector.copy()
         empty = int(blank.view(np.uint8)[0])
         events = self._native().trace(prepared, address(source), address(target), self.timeout, empty)
-        return [(step, np.frombuffer(state, vector.dtype)) for *_, step, _ns, state in events]
+        return [(step, state) for *_, step, _ns, state in events]
 
     def _remember_call(
         self, verb: str, x: Any, op: Any, root: Any, algorithm: str | None, prepared: Any

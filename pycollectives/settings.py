@@ -19,7 +19,7 @@ STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 @dataclass(frozen=True)
 class Settings:
     """`pool_bytes`: memory for messages in flight, per rank. `segment_bytes`: the size of one message when data is cut up.
-    `ring_bytes`: over which the messages of a call are spread. `stream_output_bytes`: outputs from here on are written past
+    `ring_bytes`: over which messages are spread, from call to call. `stream_output_bytes`: outputs from here on are written past
     the caches. `stores`: how messages are written, one of STORES. `algorithms`: the choices of the environment variable
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
     rank, empty where all are on one."""
@@ -29,7 +29,7 @@ class Settings:
     tuning: Tuning
     ring_bytes: int = 2 * MIB
     stream_output_bytes: int = 8 * MIB
-    stores: str = "plain"
+    stores: str = "automatic"
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
     hosts: tuple[int, ...] = ()
@@ -90,7 +90,8 @@ def warn_seconds() -> float:
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     """This rank's wish; rank 0's counts."""
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
-    own = second // -(-size // cores())  # of a core's own cache, which ranks on the same core share
+    here = max(map(hosts.count, set(hosts))) if hosts else size
+    own = second // -(-here // cores())  # of a core's own cache, which ranks on the same core share
     ring = number("PYCOLLECTIVES_RING_BYTES", 2 * own, 0)  # see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())), 0)

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "shm/wait.hpp"
 
@@ -17,6 +18,9 @@ void OwnCore::tell(Group& group) {
 void OwnCore::leave(Group& group) {
   const uint64_t now = now_ns();
   if (now - last_ < rest_) return;
+  const int before = core_;
+  tell(group);
+  if (core_ != before) return;  // the kernel has moved it meanwhile
   rest_ = now - last_ > kLongest ? kShortest : std::min(2 * rest_, kLongest);
   last_ = now;
   cpu_set_t allowed, there;
@@ -30,7 +34,8 @@ void OwnCore::leave(Group& group) {
     if (!taken) CPU_SET(core, &there);
   }
   if (CPU_COUNT(&there) == 0 || sched_setaffinity(0, sizeof there, &there) != 0) return;
-  static_cast<void>(sched_setaffinity(0, sizeof allowed, &allowed));
+  while (sched_setaffinity(0, sizeof allowed, &allowed) != 0 && errno == EINTR) {
+  }
   tell(group);
 }
 

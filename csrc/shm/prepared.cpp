@@ -7,6 +7,8 @@ namespace pc {
 namespace {
 
 constexpr uint32_t kMostSlots = 512;
+constexpr size_t kShortest =
+    16384;  // bytes; what a message costs is less than a tenth of what its data cost from here on
 
 // Slots at an odd number of lines from each other do not all fall into the same sets of the caches.
 constexpr size_t odd_lines(size_t bytes) { return ((round_up(bytes, kLine) / kLine) | 1) * kLine; }
@@ -21,10 +23,13 @@ void Prepared::fit(const Sizes& sizes) {
   const uint32_t most =
       std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = sizes.pool / (size_t{channels} * most * 2 * plan->max_connections);
+  // A rank that has many connections fills its share of the caches with shorter messages.
+  const size_t fair = sizes.ring / (size_t{channels} * 2 * plan->max_connections * kDepth);
+  const size_t segment = std::min(sizes.segment, std::max(fair, kShortest));
   const size_t least =
       round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
   const size_t most_lines = share < kLine ? 0 : (share / kLine - 1) | 1;
-  slot_bytes = std::min(most_lines * kLine, odd_lines(std::max(sizes.segment / kLine * kLine, least)));
+  slot_bytes = std::min(most_lines * kLine, odd_lines(std::max(segment / kLine * kLine, least)));
   if (channels > kMaxLanes)
     throw Error(ErrorKind::unsupported,
                 "a schedule may have 16 channels, this one has " + std::to_string(channels));
@@ -42,7 +47,7 @@ void Prepared::fit(const Sizes& sizes) {
   chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
   while (chunking.grain > 1 && room(slot_bytes) < 3 * chunking.grain + 1) chunking.grain /= 2;
   // Slices of a segment, but not of a few lines only, as long as a slot has room for them.
-  const size_t longest = std::max(room(std::min(slot_bytes, sizes.segment)),
+  const size_t longest = std::max(room(std::min(slot_bytes, segment)),
                                   std::min<size_t>(room(slot_bytes), 3 * chunking.grain + 1));
   chunking.slices = chunking.slices_for(longest, channels);
   chunking.parts = channels * chunking.slices;

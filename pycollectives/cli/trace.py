@@ -53,7 +53,8 @@ def trace(
     """Run an algorithm on real ranks and show the state of every rank after every step.
 
     The data are 1, 2, 3, ... over all ranks, as in the textbooks; "." is where a rank has nothing yet, and
-    what a step has changed is marked. Scratch memory, where the algorithm needs any, stands behind the bar.
+    what a step has changed is marked. Scratch memory, where the algorithm needs
+    any, stands behind it: s0, s1, ... in the table, behind the bar in plain text.
 
     [bold]Examples[/bold]
 

@@ -1,8 +1,10 @@
 """The alpha-beta-gamma model on schedules.
 
-    time = call + steps x alpha + messages x message + nbytes x ((received + copied / 2) x beta + reduced x gamma) x stretch
+    time = crowd x (call + steps x alpha + messages x message)
+         + nbytes x ((received + copied / 2) x beta + reduced x gamma) x stretch
 
-All counts are those of the busiest rank, read off the schedule, so it holds for a user's algorithm too. `stretch` is
+`crowd`: ranks per core, 1 at least; where it is more, `enter` and `turn` stand for `call` and `alpha`. All counts are those of
+the busiest rank, read off the schedule, so it holds for a user's algorithm too. `stretch` is
 what the busiest rank alone does not tell:
 
     span     ranks wait for each other's data: of S slices in flight the first goes the whole path, 1 + (path - 1) / S

@@ -25,7 +25,7 @@ from .query import KINDS
 from .table import Series, Table, positive
 
 VARIABLE = "PYCOLLECTIVES_TUNING"
-SCHEMA = 1
+SCHEMA = 2
 # Of the machine's parameters those that are measured; the others belong to the communicator.
 PARAMETERS = tuple(f.name for f in fields(Machine) if f.name not in ("cores", "segment", "cache"))
 _MOST_BYTES = 64 << 20

@@ -104,7 +104,7 @@ class Trace:
         kind = f"{self.start.values.dtype}[{self.start.values.shape[1]}]"
         of = f"{self.op} of {kind}" if self.op else kind
         root = "" if self.root is None else f", root {self.root}"
-        scratch = ", scratch memory behind the bar" if self.scratch else ""
+        scratch = ", then scratch memory" if self.scratch else ""
         return f"{self.collective} by {self.algorithm} on {self.size} ranks, {of}{root}{scratch}"
 
     @property
@@ -160,6 +160,7 @@ class Trace:
                     "states": step.vector.rows(),
                     "changed": [np.flatnonzero(row).tolist() for row in step.changed],
                     "scratch": step.scratch.rows(),
+                    "scratch_changed": [np.flatnonzero(row).tolist() for row in step.scratch.changed],
                     "operations": [list(each) for each in step.operations],
                 }
                 for step in self.steps
@@ -235,10 +236,15 @@ def trace(
 
     operations = schedule.operations()
     nsteps = 1 + max((o.step for each in operations.values() for o in each), default=-1)
-    longest = max((state.size for _, state in events), default=own.size)
-    length = int(comm.all_reduce(np.array([longest]), "max")[0])
-    start = _extended(own, length, blank)
-    written = [(step, _extended(state, length, blank)) for step, state in events]
+    own_longest = max((len(state) for _, state in events), default=own.nbytes)
+    longest = int(comm.all_reduce(np.array([own_longest]), "max")[0])
+    if longest > own.nbytes and not contract.reduces and own.size % schedule.nchunks:
+        text = f"{verb} by {algorithm} puts parts of elements into scratch memory"
+        raise UnsupportedError(f"{text}: trace a multiple of {schedule.nchunks} elements, not {own.size}")
+    start = _extended(own, longest // x.itemsize, blank)
+    written = [
+        (step, _extended(np.frombuffer(state, own.dtype), start.size, blank)) for step, state in events
+    ]
     everyone = comm.all_gather(np.stack([start, *_states(start, written, nsteps)]))
     vectors, scratch = everyone[..., : own.size], everyone[..., own.size :]
     states, extra = _memories(vectors, blank), _memories(scratch, blank)

@@ -184,7 +184,11 @@ def _per_byte(
         cost = footprint(find(verb, name), comm.size)
         spent = _undisturbed(arena, seconds / len(_MOVES), 4)[name]
         latency = min(call + cost.steps * step, spent / 2)
-        moved = float(cost.received) * case.nbytes * stretch(cost, comm.size, case.nbytes, machine)
+        moved = (
+            (float(cost.received) + float(cost.copied) / 2)
+            * case.nbytes
+            * stretch(cost, comm.size, case.nbytes, machine)
+        )
         rates.append((spent - latency) / moved)
     return max(float(np.median(rates)), _LEAST)
 

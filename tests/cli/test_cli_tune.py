@@ -29,7 +29,7 @@ def test_learns_and_is_used(command: Any, tmp_path: Path) -> None:
         assert word in done.stdout
     (path,) = (tmp_path / "cache" / "pycollectives").iterdir()
     content = json.loads(path.read_text())
-    assert content["schema"] == 1 and {"gamma", "turn"} <= set(
+    assert content["schema"] == 2 and {"gamma", "turn"} <= set(
         content["parameters"]
     )  # others not where ranks share a core
     assert all(0 < value < 1 for value in content["parameters"].values())

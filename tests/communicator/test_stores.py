@@ -9,7 +9,7 @@ import pycollectives as pc
 from pycollectives.settings import STORES
 
 SIZES = (
-    5,
+    3,
     700,
     3001,
     40_003,

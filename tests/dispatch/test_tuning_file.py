@@ -82,7 +82,7 @@ def broken(**changes: Any) -> str:
         (GOOD.encode()[:-20], "not used: "),
         ("[]", "holds no object"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"schema": 1}', "made by version None"),
+        ('{"schema": 2}', "made by version None"),
         (broken(schema=99), "its schema is 99"),
         (broken(version="0.0.1"), "made by version '0.0.1'"),
         (broken(hardware="a toaster"), "of another machine: 'a toaster'"),

@@ -141,7 +141,33 @@ def test_scratch_memory_is_shown() -> None:
         assert seen.steps[1].scratch.changed[0].tolist() == [False, False, True, True]
         assert seen.as_dict()["start"] == seen.start.values.tolist()
         assert seen.as_dict()["steps"][1]["scratch"][0] == [1, 13, 9, 5]
+        assert seen.as_dict()["steps"][1]["scratch_changed"][0] == [2, 3]
         assert "step 1\n  rank 0     .    .    .    .   |   1   13    9*   5*\n" in seen.text()
+
+
+def test_parts_of_elements_in_scratch_memory_are_refused() -> None:
+    """What only moves is cut by bytes."""
+
+    def halves(p: pc.Program) -> None:
+        p.chunks(2 * p.size)
+        for half in range(2):
+            p.copy(p.input(2 * p.rank + half), into=p.output(2 * p.rank + half))
+            other = 1 - p.rank
+            p.copy(p.input(2 * other + half), into=p.scratch(half, like=2 * other + half))
+            p.send(p.scratch(half, like=2 * other + half), to=other)
+            p.recv(p.output(2 * other + half), source=other)
+
+    def run(comm: Any, elements: int) -> Trace:
+        return trace(comm, "all_to_all", "halves", example("all_to_all", comm.rank, 2, elements))
+
+    pc.algorithm("all_to_all", name="halves")(halves)
+    try:
+        seen = pc.run_threads(2, run, 4)[0]
+        assert seen.steps[-1].values.tolist() == [[1, 2, 5, 6], [3, 4, 7, 8]] and seen.scratch == 2
+        with pytest.raises(UnsupportedError, match="a multiple of 4 elements, not 6"):
+            pc.run_threads(2, run, 6)
+    finally:
+        del ALGORITHMS["all_to_all", "halves"]
 
 
 def test_ranks_may_need_scratch_memory_of_their_own() -> None:
