@@ -87,7 +87,8 @@ def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_
     if not isinstance(out, np.ndarray):
         raise InvalidArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
     if out.dtype != dtype:
-        raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}")
+        hint = f": pass x.astype({out.dtype.name!r})" if np.can_cast(dtype, out.dtype) else ""
+        raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}, as x has{hint}")
     count = math.prod(shape)
     if out.size != count:
         raise InvalidArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,22 @@ MIB = 1 << 20
 NETWORK_NAP_US = 50
 MOST_TURNS = 1 << 30  # counted in 32 bits
 STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
+PREFIX = "PYCOLLECTIVES_"
+VARIABLES = (  # all that begin with it, see docs/settings.md
+    *("ALGORITHM", "TUNING", "BOOTSTRAP_TIMEOUT", "WARN_SECONDS", "REPORT", "PLACEMENT", "LIFELINE_SECONDS"),
+    *(
+        "FUSION_BYTES",
+        "POOL_BYTES",
+        "SEGMENT_BYTES",
+        "RING_BYTES",
+        "STREAM_OUTPUT_BYTES",
+        "STORES",
+        "SPINS",
+        "YIELDS",
+    ),
+    *("SIMD", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "FD", "FD_INODE", "TERMINAL"),
+    *("CUDA", "CUDA_ARCHS", "EMULATOR", "SANITIZE"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,18 @@ def number(variable: str, default: int, least: int, most: int = 1 << 62) -> int:
     return value
 
 
+def refuse_misspelt() -> None:
+    """Raises InvalidArgumentError for a variable that is nearly one of ours: it would be ignored in silence."""
+    for variable in os.environ:
+        word = variable.removeprefix(PREFIX)
+        if word == variable or word in VARIABLES:
+            continue
+        near = [known for known in VARIABLES if len(word) > 2 and known.startswith(word)]
+        near = near or difflib.get_close_matches(word, VARIABLES, 1, 0.8)
+        if near:
+            raise InvalidArgumentError(f"{variable} is no setting; did you mean {PREFIX}{near[0]}?")
+
+
 def warn_seconds() -> float:
     """After how many seconds a wait is logged as a warning that says who is awaited; 0: never."""
     text = os.environ.get("PYCOLLECTIVES_WARN_SECONDS", "10")
@@ -88,7 +117,9 @@ def warn_seconds() -> float:
 
 
 def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
-    """This rank's wish; rank 0's counts."""
+    """This rank's wish; rank 0's counts. Raises InvalidArgumentError for a misspelt variable or a wrong value."""
+    if not nested:
+        refuse_misspelt()
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
     here = max(map(hosts.count, set(hosts))) if hosts else size
     own = second // -(-here // cores())  # of a core's own cache, which ranks on the same core share

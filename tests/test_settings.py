@@ -23,6 +23,25 @@ def test_the_list_is_complete_and_true() -> None:
     assert named(ROOT / "docs" / "settings.md") == code
 
 
+def test_every_variable_is_known() -> None:
+    documented = named(ROOT / "docs" / "settings.md")
+    assert {settings.PREFIX + each for each in settings.VARIABLES} - {"PYCOLLECTIVES_SIMD"} == documented
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("ALGORTIHM", "ALGORITHM"), ("ALGO", "ALGORITHM"), ("POOL_BYTE", "POOL_BYTES"), ("STORE", "STORES")],
+)
+def test_a_misspelt_variable(wrong: str, right: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYCOLLECTIVES_OF_MY_OWN", "1")  # not near to any
+    settings.decide(2, nested=False)
+    monkeypatch.setenv(f"PYCOLLECTIVES_{wrong}", "ring")
+    with pytest.raises(
+        InvalidArgumentError, match=f"_{wrong} is no setting; did you mean PYCOLLECTIVES_{right}"
+    ):
+        settings.decide(2, nested=False)
+
+
 @pytest.mark.parametrize(
     ("variable", "wrong", "right"),
     [

@@ -38,9 +38,11 @@ void Communicator::close() {
   queued_.notify_all();
   group_.depart();
   {
-    // A call that has not ended cannot be completed any more. One that has is complete for the others too.
+    // A call that has not ended cannot be completed any more: this rank is at fault. One that has ended is complete for
+    // the others too.
     std::unique_lock idle(busy_, std::try_to_lock);
-    if (!idle.owns_lock() || pending_.load(std::memory_order_acquire)) group_.poison(ErrorKind::aborted);
+    if (!idle.owns_lock() || pending_.load(std::memory_order_acquire))
+      group_.poison(ErrorKind::peer, group_.rank());
   }
   if (progress_.joinable()) progress_.join();
   closed_ = true;
@@ -68,7 +70,7 @@ std::unique_lock<BusyLock> Communicator::acquire(bool interruptible) {
 // Ctrl-C while another thread of this rank executes: that call holds the communicator and has to end too.
 void Communicator::end_if_interrupted() {
   if (!Executor::interrupted()) return;
-  group_.poison(ErrorKind::aborted);
+  group_.poison(ErrorKind::interrupted, group_.rank());
   throw Error(ErrorKind::interrupted, "interrupted");
 }
 

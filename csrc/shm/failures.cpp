@@ -255,14 +255,20 @@ void Group::raise_poison(uint64_t sequence) {
   if (kind == ErrorKind::mismatch) raise_mismatch(std::max(last_sequence(recorder(raiser)), sequence));
   const std::string who = "rank " + std::to_string(raiser);
   if (kind == ErrorKind::aborted) throw Error(kind, "the communicator was aborted by " + who, raiser);
+  if (raiser == rank_ && culprit == rank_ && kind != ErrorKind::timeout)  // see Communicator::close
+    throw Error(ErrorKind::aborted,
+                std::string("the communicator was ") +
+                    (kind == ErrorKind::interrupted ? "interrupted" : "closed") +
+                    " in another thread of this rank",
+                rank_);
   const std::string said = this->said(raiser);
   const bool names_other = culprit >= 0 && culprit != rank_;
   if (kind == ErrorKind::peer && names_other) {
     const std::string what = gone(culprit);
-    throw Error(
-        kind,
-        (what.empty() ? "rank " + std::to_string(culprit) + " failed" : what) + ", as " + who + " noticed",
-        culprit);
+    throw Error(kind,
+                (what.empty() ? "rank " + std::to_string(culprit) + " failed" : what) +
+                    (culprit == raiser ? "" : ", as " + who + " noticed"),
+                culprit);
   }
   if (kind == ErrorKind::timeout && !said.empty()) {
     const uint64_t waited_in = control(raiser).failed_call.load(std::memory_order_relaxed);

@@ -168,7 +168,8 @@ class Table:
         if not hopeless:
             return []
         text = f"exchange {exchange.key!r} cannot complete: {self._gone_text(gone)}"
-        return self._fail(exchange, text, gone[-1] if gone else None, cause="gone")
+        # The first that went: the others may have ended because of it.
+        return self._fail(exchange, text, gone[0] if gone else None, cause="gone")
 
     def _gone_text(self, ranks: Iterable[int]) -> str:
         return ", ".join(f"rank {rank} {self.gone[rank]}" for rank in sorted(ranks))

@@ -19,9 +19,10 @@ from pycollectives import _core
 from pycollectives.bootstrap import SingleRendezvous, discover
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.client import SocketRendezvous
+from pycollectives.bootstrap.matching import Contribution, Table
 from pycollectives.bootstrap.rendezvous import close_all
 from pycollectives.bootstrap.threads import ThreadGroup
-from pycollectives.bootstrap.wire import Channel, Kind, ProtocolError
+from pycollectives.bootstrap.wire import Channel, Descriptors, Kind, ProtocolError
 from pycollectives.errors import BootstrapError, InvalidArgumentError
 
 World = Callable[..., tuple[Broker, list[SocketRendezvous]]]
@@ -280,6 +281,18 @@ def test_the_end_of_a_member_fails_an_exchange_of_some(world: World) -> None:
         broker.leave(1, "died")
         error = waiting.exception(5)
     assert isinstance(error, BootstrapError) and error.peer == 1 and "rank 1 died" in str(error)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("members", [None, frozenset(range(3))])
+def test_of_several_that_have_gone_the_first_is_named(first: int, members: frozenset[int] | None) -> None:
+    """The second may have ended because of it."""
+    table = Table(3)
+    assert table.leave(first, "died of SIGKILL (signal 9)") == []
+    assert table.leave(3 - first, "ended with status 1") == []
+    [outcome] = table.join("k", 3, Contribution(0, 1, 0, b"", Descriptors([]), 30, 30, members))
+    assert (outcome.rank, outcome.parts, outcome.peer, outcome.cause) == (0, None, first, "gone")
+    assert f"rank {first} died of" in outcome.error and f"rank {3 - first} ended" in outcome.error
 
 
 def test_a_look_ends_an_exchange(ranks: Callable[[int], list[Any]]) -> None:

@@ -342,6 +342,40 @@ def test_the_peer_of_an_interrupted_rank_is_told(fresh: Any) -> None:
     assert other == "PeerError" and peer == 0 and seconds < 0.5, text
 
 
+def end_beside_a_call(comm: Any, way: str) -> Any:
+    """Rank 0 ends the communicator while another thread of it is inside a call."""
+    sub = comm.split(0)
+    x = np.ones(100_000)
+    if comm.rank:
+        time.sleep(1.0)
+        return catch(lambda: sub.all_reduce(x)), catch(sub.barrier)
+    work = sub.all_reduce(x, async_op=True)
+    time.sleep(0.2)  # the progress thread has it
+    if way == "close":
+        sub.close()
+        return catch(work.wait)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    caught = catch(work.wait if way == "wait" else sub.barrier)
+    assert caught[0] == "KeyboardInterrupt" and caught[2] < 1.0, caught
+    return catch(work.wait)
+
+
+@pytest.mark.parametrize(
+    ("way", "own", "told"),
+    [
+        ("wait", "was interrupted in another thread of this rank", "rank 0 was interrupted"),
+        ("call", "was interrupted in another thread of this rank", "rank 0 was interrupted"),
+        ("close", "was closed in another thread of this rank", "rank 0 has left the communicator"),
+    ],
+)
+def test_a_rank_that_ends_beside_its_own_call_is_named(fresh: Any, way: str, own: str, told: str) -> None:
+    (kind, text, *_), *others = fresh(3).run(end_beside_a_call, way)
+    assert kind == "AbortedError" and own in text, text
+    for (other, why, seconds, peer), (later, *_) in others:
+        assert other == "PeerError" and peer == 0 and told in why and seconds < 0.5, why
+        assert later == "PeerError"
+
+
 def test_the_job_ends_by_sigterm_and_leaves_no_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

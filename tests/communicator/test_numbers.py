@@ -31,6 +31,22 @@ def test_int8_wraps() -> None:
         assert all((x == -36).all() for x in got), name
 
 
+def test_a_sum_of_int8_in_int32_is_one_of_int32() -> None:
+    """A wider `out` does not widen the sum in silence: the error says how to ask for it."""
+
+    def make(comm: Any, algorithm: str) -> Any:
+        x, out = np.full(9, 120 - 20 * comm.rank, np.int8), np.zeros(9, np.int32)
+        with pytest.raises(
+            pc.InvalidArgumentError, match=r"int32, .* has int8, as x has: pass x.astype\('int32'\)"
+        ):
+            comm.all_reduce(x, out=out, algorithm=algorithm)
+        assert (out == 0).all()
+        return comm.all_reduce(x.astype("int32"), out=out, algorithm=algorithm)
+
+    for name, got in results(2, make):
+        assert all(x.dtype == np.int32 and (x == 220).all() for x in got), name
+
+
 def test_bool() -> None:
     rng = np.random.default_rng(1)
     data = rng.integers(0, 2, (3, 17)).astype(bool)

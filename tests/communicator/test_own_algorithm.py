@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ranks
+import reference
 
 import pycollectives as pc
 from pycollectives.schedule.registry import ALGORITHMS
@@ -51,6 +52,28 @@ def test_as_many_channels_as_there_may_be() -> None:
             comm.all_reduce(x, algorithm=NAME)
 
     ranks.threads(3, fn)
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_deterministic_on_any_number_of_channels(size: int) -> None:
+    """Channels cut the data at other places; a prefix of the data gives the prefix of the result, bit for bit."""
+    rows = [
+        reference.values("bfloat16", (2048, 64), np.random.default_rng(rank), exact=False)
+        for rank in range(size)
+    ]
+    want = reference.fold("sum", rows)
+
+    def fn(comm: Any) -> None:
+        for channels in (1, 2, 7, 16):
+            if comm.rank == 0:
+                define(channels)
+            comm.barrier()
+            for count in (1664, 2048):
+                got = comm.all_reduce(rows[comm.rank][:count], algorithm=NAME, deterministic=True)
+                assert got.tobytes() == want[:count].tobytes(), (channels, count)
+            comm.barrier()
+
+    ranks.threads(size, fn)
 
 
 def test_a_name_registered_again_is_the_new_one() -> None:

@@ -25,6 +25,7 @@ class Outcome:
     fault: float = 0.0  # when it happened, on the victim
     outside: bool = False  # outside of a collective, so that the library knows nothing of it
     trace: str = ""
+    members: tuple[int, ...] = ()  # of the communicator that raised, if it is not that of all
 
 
 @dataclass
@@ -100,10 +101,15 @@ def judge_one(plan: Scenario, mine: bool, outcome: Outcome, victim: Child, fault
         return
     if not expected or mine:
         return
+    if outcome.members and plan.victim not in outcome.members:
+        return  # it has heard from another one, who has noticed before
+    number = (
+        outcome.members.index(plan.victim) if outcome.members else plan.victim
+    )  # ranks are a communicator's own
     heard = plan.mixed and "shrinks the communicator" in outcome.text  # maybe of one that has noticed before
-    if expected in ("PeerError", "CollectiveTimeoutError") and outcome.peer != plan.victim and not heard:
+    if expected in ("PeerError", "CollectiveTimeoutError") and outcome.peer != number and not heard:
         yield f"names rank {outcome.peer}"
-    died = f"rank {plan.victim} (process {victim.pid}) died"
+    died = f"rank {number} (process {victim.pid}) died"
     if plan.fault in ("kill", "killed") and not (
         died in outcome.text and (" call " in outcome.text or "before its first call" in outcome.text)
     ):

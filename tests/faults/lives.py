@@ -36,7 +36,7 @@ def live(comm: pc.Communicator, plan: Scenario, outcome: Outcome) -> None:
             changed["count"] += 1
         check(comm, **changed)
         if plan.mixed:
-            mix(comm, i)
+            mix(comm, i, outcome)
     if mine and plan.fault in (
         "kill",
         "stop",
@@ -71,11 +71,13 @@ def begin(comm: pc.Communicator, plan: Scenario) -> None:
         threading.Timer(plan.seconds, comm.abort).start()
 
 
-def mix(comm: pc.Communicator, i: int) -> None:
+def mix(comm: pc.Communicator, i: int, outcome: Outcome) -> None:
     """What is not in the catalogue."""
     sub = comm.split(comm.rank % 2, comm.rank)
     assert sub is not None
+    outcome.members = sub.world_ranks
     assert sub.all_gather_object(comm.rank) == list(range(comm.rank % 2, comm.size, 2))
+    outcome.members = ()
     sub.close()
     x = comm.empty(5000 + i, "float64")
     x[:] = comm.rank
