@@ -119,12 +119,15 @@ def tuned(size: int, segment: int, hosts: int = 1) -> Tuning:
 
     Between several hosts the table does not hold: it was measured on one. All are taken to have as many cores.
     """
-    machine, found = hardware().defaults(cores() * max(1, hosts), segment), tuning_file.load()
+    machine, found = hardware().defaults(cores(), segment), tuning_file.load()
     if found.content is None:
         return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
     machine = found.content.machine(machine)
     if hosts > 1:
-        return Tuning(machine, origin=f"of one host, not of the network: {found.remark}")
+        network = "network_alpha" in found.content.parameters
+        return Tuning(
+            machine, origin=f"of one host, {'and' if network else 'not'} of the network: {found.remark}"
+        )
     return Tuning(machine, found.content.table.pruned(size, machine.cores), f"measured: {found.remark}")
 
 

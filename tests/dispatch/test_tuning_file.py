@@ -67,8 +67,11 @@ def test_between_hosts_the_table_of_one_host_does_not_hold(file: Path) -> None:
     tuning_file.save(GOOD, file)
     here, apart = decide(2, nested=False), decide(2, nested=False, hosts=(0, 1))
     assert here.tuning.table.series and not apart.tuning.table.series
-    assert apart.tuning.machine.cores == 2 * here.tuning.machine.cores
+    assert apart.tuning.machine.cores == here.tuning.machine.cores == CORES  # of each host
     assert "not of the network" in apart.tuning.origin
+    tuning_file.save(TuningFile({**GOOD.parameters, "network_alpha": 1e-3}), file)
+    measured = decide(2, nested=False, hosts=(0, 1)).tuning
+    assert measured.machine.network_alpha == 1e-3 and "and of the network" in measured.origin
 
 
 def broken(**changes: Any) -> str:
