@@ -32,7 +32,17 @@ host=$1; shift
 exec nsenter --net=/run/netns/{prefix}-${{host#host}} unshare --uts --mount /bin/sh -c \\
   "mount --bind {folder}/hosts /etc/hosts && hostname $host && cd {folder} && $*"
 """
-FOREIGN = ("PYCOLLECTIVES_", "PMI", "OMPI_", "MASTER_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_")
+FOREIGN = (
+    "PYCOLLECTIVES_",
+    "PMI",
+    "SLURM_",
+    "OMPI_",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+)
 
 
 def obstacle() -> str:
@@ -241,11 +251,15 @@ class Cluster:
             # then it kills its other children by their process groups, whatever it was asked to do.
             command = ("setsid", "--wait", *command)
         mpiexec = library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn)
+        return self.begin(library, [*mpiexec, *map(str, command)], env or {})
+
+    def begin(self, library: Library, line: Sequence[str], env: Mapping[str, str]) -> Job:
+        """A job by a command line of its own, on host 0."""
         job = Job(self.folder, len(self._jobs))
         with job.out.open("w") as out, job.err.open("w") as err:
             job.process = subprocess.Popen(
-                [str(self.agent), "host0", shlex.join([*mpiexec, *map(str, command)])],
-                env=self._environment(library, job) | dict(env or {}),
+                [str(self.agent), "host0", shlex.join(line)],
+                env=self._environment(library, job) | dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
