@@ -72,7 +72,7 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   if (method.form == Form::nothing) {  // barrier
     if (nargs > 1 || (names && PyTuple_GET_SIZE(names))) return Py_NotImplemented;
     const Entry& entry = slot(*self, method.wrapped, -1, 0, nullptr, -1, nullptr);
-    if (entry.verb != method.wrapped) return Py_NotImplemented;
+    if (entry.verb != method.wrapped || entry.algorithm) return Py_NotImplemented;
     const std::shared_ptr<Prepared> prepared = entry.prepared;
     return execute(*self->handle, prepared, nullptr, nullptr, self->timeout) ? Py_NewRef(Py_None) : nullptr;
   }
