@@ -13,7 +13,7 @@ from .cost import predict
 from .data_path import data_path
 from .errors import InvalidArgumentError, UnsupportedError
 from .ops import OpLike
-from .schedule import COLLECTIVES, find
+from .schedule import COLLECTIVES
 
 
 def explain_call(
@@ -40,12 +40,12 @@ def explain_call(
         query = replace(query, needs=replace(query.needs, even=False))
     found = dispatch.explain(query, calls.settings.tuning, named=named, reason=reason)
     notes = [*dispatch.notes(query, calls.settings.tuning, found, policy)]
-    one, machine = find(verb, found.chosen), calls.settings.tuning.machine
+    one, machine = query.algorithm(found.chosen), calls.settings.tuning.machine
     in_place = replace(machine, beta=machine.beta_symmetric)
     try:
         path = data_path(calls, one, kind)
         if len(path) > 1:
-            seconds = predict(one, calls.size, query.nbytes, in_place, query.root, query.kind)
+            seconds = predict(one, calls.size, query.nbytes, in_place, query.root, query.kind, query.hosts)
             path[1] += f": predicted {seconds * 1e6:.1f} us"
         notes += path
     except UnsupportedError as error:

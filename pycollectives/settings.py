@@ -13,6 +13,7 @@ from .errors import InvalidArgumentError
 
 MIB = 1 << 20
 NETWORK_NAP_US = 50
+SEGMENT_SECONDS = 1.3e-3  # that a segment may take on a slow network between hosts
 MOST_TURNS = 1 << 30  # counted in 32 bits
 STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 PREFIX = "PYCOLLECTIVES_"
@@ -131,7 +132,8 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
     pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
     pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
-    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", max(64 * 1024, own // 4), 4096)
+    longest = _between_hosts() if hosts else max(64 * 1024, own // 4)
+    segment = number("PYCOLLECTIVES_SEGMENT_BYTES", longest, 4096)
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024, 0)
     return Settings(
         pool,
@@ -146,17 +148,28 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     )
 
 
+def _between_hosts() -> int:
+    """Bytes of a segment where some travel by MPI, whose libraries ask the receiver before they send a long message: the
+    answer waits behind what is under way, so on a network that is known to be slow segments are shorter."""
+    found, most = tuning_file.load().content, 64 * 1024
+    beta = 0.0 if found is None else found.parameters.get("network_beta", 0.0)
+    return most if beta == 0 else min(most, max(16 * 1024, int(SEGMENT_SECONDS / beta) // 4096 * 4096))
+
+
 def tuned(size: int, segment: int, hosts: int = 1) -> Tuning:
     """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise.
 
     Between several hosts the table does not hold: it was measured on one. All are taken to have as many cores.
     """
-    machine, found = hardware().defaults(cores() * max(1, hosts), segment), tuning_file.load()
+    machine, found = hardware().defaults(cores(), segment), tuning_file.load()
     if found.content is None:
         return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
     machine = found.content.machine(machine)
     if hosts > 1:
-        return Tuning(machine, origin=f"of one host, not of the network: {found.remark}")
+        network = "network_alpha" in found.content.parameters
+        return Tuning(
+            machine, origin=f"of one host, {'and' if network else 'not'} of the network: {found.remark}"
+        )
     return Tuning(machine, found.content.table.pruned(size, machine.cores), f"measured: {found.remark}")
 
 

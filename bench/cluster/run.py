@@ -1,10 +1,10 @@
 """All-reduce between hosts on shaped networks: pycollectives beside the MPI libraries.
 
-    run.py CASE... [--libraries PYTHON:PYTHON:...] [--json FILE]
+    run.py CASE... [--libraries PYTHON:PYTHON:...] [--tune] [--json FILE]
 
 Hosts are network namespaces of this machine (tests/cluster/hosts.py; needs root). Each library is an interpreter whose
 environment has mpi4py and that library. In one job pycollectives and the library take turns; the jobs of all libraries
-follow each other on the same hosts.
+follow each other on the same hosts. With --tune each library's job comes after `pycollectives tune` on those hosts.
 
     slow100, slow1000   4 hosts, 100 Mbit/s and 1 Gbit/s, large data: the bound is 2 (H-1)/H bytes / goodput
     far                 4 hosts, 1 ms of delay, small data: round trips
@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def run(name: str, libraries: list[Library], seconds: float) -> list[dict[str, Any]]:
+def run(name: str, libraries: list[Library], seconds: float, tune: bool) -> list[dict[str, Any]]:
     """One case with all libraries."""
     case = CASES[name]
     asked = {key: case[key] for key in ("pair", "sizes", "rounds", "algorithms")} | {"seconds": seconds}
@@ -53,8 +53,14 @@ def run(name: str, libraries: list[Library], seconds: float) -> list[dict[str, A
     found = []
     with Cluster(len(case["ranks"]), **case["shape"]) as cluster:
         for library in libraries:
+            env = {}
+            if tune:
+                env["PYCOLLECTIVES_TUNING"] = str(cluster.folder / f"{library.name}.json")
+                command = "-m", "pycollectives", "tune", "--quick"
+                print(cluster.run(library, case["ranks"], library.python, *command, env=env).check())
             done = cluster.run(
                 *(library, case["ranks"], library.python, script, json.dumps(asked)),
+                env=env,
                 limit=60 + 10 * seconds * len(case["sizes"]),
             )
             line = next(line for line in done.check().splitlines() if line.startswith("{"))
@@ -93,12 +99,13 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", choices=list(CASES))
     parser.add_argument("--libraries", default=sys.executable, help="interpreters, separated by colons")
     parser.add_argument("--seconds", type=float, default=5.0, help="per size and library, at most")
+    parser.add_argument("--tune", action="store_true", help="measure the network before, for the choices")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     libraries = [Library(Path(each)) for each in asked.libraries.split(":")]
     everything = []
     for name in asked.cases:
-        reports = run(name, libraries, asked.seconds)
+        reports = run(name, libraries, asked.seconds, asked.tune)
         show(reports)
         everything += reports
         if asked.json:

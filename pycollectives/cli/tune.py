@@ -63,7 +63,8 @@ def tune(
     First the parameters of the cost model (time per message, byte and reduction), then the algorithms of each
     collective against each other, size by size. Results are checked before they are timed, rounds are interleaved, and
     an algorithm displaces the predicted one only if it wins by 5 % in most rounds. Communicators made afterwards on this
-    machine use what was learnt; a later run adds to it. PYCOLLECTIVES_TUNING=off turns it off, =FILE takes another file.
+    machine use what was learnt; a later run adds to it. In a job on several hosts only the parameters of the network are
+    measured, and kept on the host of rank 0, whose file counts. PYCOLLECTIVES_TUNING=off turns it off, =FILE takes another file.
     Exit code 1 if a result is wrong.
 
     [bold]Examples[/bold]
@@ -73,6 +74,8 @@ def tune(
       pycollectives tune -n 2,4,8 -c all_reduce --sizes 1K:64M:x4
 
       mpiexec -n 4 pycollectives tune
+
+      mpiexec -n 8 -hosts a,b pycollectives tune
     """
     for verb in collective or ():
         contract_of(verb)
@@ -111,9 +114,10 @@ def _measure(comm: Communicator, plan: Plan) -> Result:
     screen, shows = console(), comm.rank == 0
     settings = comm.settings
     machine = hardware().defaults(settings.tuning.machine.cores, settings.segment_bytes)
-    steps = 1 + sum(map(len, plan.cases(comm.size)))
+    steps = 1 if settings.hosts else 1 + sum(map(len, plan.cases(comm.size)))
     if shows:
         ranks = f"{comm.size} rank" + "s" * (comm.size > 1)
+        ranks += f", {len(set(comm.hosts))} hosts, the first one" if settings.hosts else ""
         screen.print(f"{ranks} on {hardware().key()}", style="bold", markup=False)
     with progress_bar(screen, TimeElapsedColumn(), shown=shows) as bar:
         task = bar.add_task("", total=steps, completed=-1)
@@ -127,9 +131,10 @@ def _measure(comm: Communicator, plan: Plan) -> Result:
         screen.print(report.parameters(result, machine))
         if text := report.remark(result):
             screen.print(text, style="yellow", markup=False, soft_wrap=True)
-        screen.print()
-        screen.print(report.winners(result))
-        screen.print(report.LEGEND, style="dim", markup=False, soft_wrap=True)
+        if result.outcomes:
+            screen.print()
+            screen.print(report.winners(result))
+            screen.print(report.LEGEND, style="dim", markup=False, soft_wrap=True)
         for (verb, name, nbytes), count in result.wrong.items():
             text = f"{verb} by {name}, {nbytes} bytes: {count} elements are wrong; it was left out"
             screen.print(text, style="bold red", markup=False)
@@ -144,7 +149,7 @@ def _keep(result: Result, path: Path) -> None:
         {**before.parameters, **result.calibration.parameters},
         before.table.merged(result.series),
         result.calibration.flag_ns or before.flag_ns,
-        result.series[0].made if result.series else before.made,
+        result.made,
     )
     tuning_file.save(merged, path)
     screen.print(f"\nkept in {path}", style="dim", markup=False, soft_wrap=True)

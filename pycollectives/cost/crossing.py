@@ -1,10 +1,13 @@
 """What a schedule asks of the network between hosts.
 
-    seconds = rounds x alpha + nbytes x busiest x beta
+    seconds = rounds x alpha + max(messages, crowded / cores) x message + nbytes x busiest x beta
 
-rounds   messages between hosts on the longest path: each waits for what its sender has received before; what happens
-         inside hosts takes no time here
-busiest  the part of the vector that leaves, or enters, the host with the most of it
+rounds    messages between hosts on the longest path: each waits for what its sender has received before; what happens
+          inside hosts takes no time here
+messages  between hosts, sent and received by the rank with the most of them: its processor handles one after the other, as
+          by the overhead o of LogP (D. Culler et al., "LogP: towards a realistic model of parallel computation", 1993)
+crowded   the same of all ranks of a host, who share its cores
+busiest   the part of the vector that leaves, or enters, the host with the most of it
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ Hosts = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Crossing:
-    """`rounds` of messages between hosts, one after the other; `busiest`: in units of the whole vector."""
+    """`rounds` of messages between hosts, one after the other; `messages` of the busiest rank and `crowded` of the busiest
+    host, sent and received; `busiest`: in units of the whole vector."""
 
     rounds: int
+    messages: int
+    crowded: int
     busiest: Fraction
 
 
@@ -38,15 +44,22 @@ def crossing(algorithm: Algorithm, size: int, hosts: Hosts, root: int = 0) -> Cr
     operations = schedule.operations()
     leaves: dict[int, int] = dict.fromkeys(hosts, 0)
     enters: dict[int, int] = dict.fromkeys(hosts, 0)
+    handled = [0] * size  # messages by rank
     for rank, mine in operations.items():
         for op in mine:
             for peer, chunks in op.parts if op.kind == "send" else ():
                 if peer is not None and hosts[peer] != hosts[rank]:
                     leaves[hosts[rank]] += len(chunks.index)
                     enters[hosts[peer]] += len(chunks.index)
+                    handled[rank] += 1
+                    handled[peer] += 1
     most = max(*leaves.values(), *enters.values())
     rounds = max(_longest(operations, hosts, channel) for channel in range(schedule.channels))
-    return Crossing(rounds, Fraction(most, schedule.nchunks * schedule.channels))
+    crowded = dict.fromkeys(hosts, 0)
+    for host, count in zip(hosts, handled, strict=True):
+        crowded[host] += count
+    busiest = Fraction(most, schedule.nchunks * schedule.channels)
+    return Crossing(rounds, max(handled), max(crowded.values()), busiest)
 
 
 def _longest(operations: dict[int, list[Operation]], hosts: Hosts, channel: int) -> int:

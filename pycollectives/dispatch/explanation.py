@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..cost import footprint
 from ..cost.model import WIDENING
 from ..cost.partial import EXACT_UP_TO, partial_bytes
-from ..schedule import COLLECTIVES, find
+from ..schedule import COLLECTIVES
 from .policies import POLICIES, consult
 from .query import Query
 from .selector import Candidate, Race, Tuning, choose, race
@@ -107,11 +107,11 @@ def notes(query: Query, tuning: Tuning, found: Explanation, policy: str | None) 
 
     `policy`: the name of one, "all", or None for none. Raises InvalidArgumentError for an unknown one.
     """
-    if found.measured_at is None and query.size > 1:
+    if found.measured_at is None and query.size > 1 and not query.hosts:
         yield f"not measured near this size: `pycollectives tune -n {query.size}` does"
     extra = WIDENING[query.kind] - 1
     if extra and query.size > 1:
-        one = find(query.collective, found.chosen)
+        one = query.algorithm(found.chosen)
         received = float(footprint(one, query.size, query.root).received) * query.nbytes
         more = extra * float(partial_bytes(one, query.size, query.root)) * query.nbytes
         bound = " at most" if query.size > EXACT_UP_TO else ""

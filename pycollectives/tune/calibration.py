@@ -107,7 +107,7 @@ def least_squares(features: Sequence[Sequence[float]], times: Sequence[float]) -
     return [max(float(each), _LEAST) for each in best]
 
 
-def _undisturbed(arena: Arena, seconds: float, least: int) -> dict[str, float]:
+def undisturbed(arena: Arena, seconds: float, least: int) -> dict[str, float]:
     """Seconds of one call by each algorithm, in rounds in turn. What else runs on the machine only makes calls
     longer, so nearly the shortest counts."""
     names = arena.names
@@ -126,7 +126,7 @@ def _latency(comm: Communicator, machine: Machine, into: tuple[str, str], second
         case = cases([verb], ["auto"], [_FLOAT], "sum", [8], comm.size)[0]
         usable = [each for each in names(verb) if not find(verb, each).obstacle(comm.size)]
         arena = Arena(comm, case, usable)
-        for name, spent in _undisturbed(arena, seconds / len(_SHAPES), 12).items():
+        for name, spent in undisturbed(arena, seconds / len(_SHAPES), 12).items():
             cost = footprint(find(verb, name), comm.size)
             if crowd > 1:  # messages at what they cost without a crowd
                 messages = crowd * cost.messages * machine.message
@@ -182,7 +182,7 @@ def _per_byte(
         case = cases([verb], ["auto"], [_FLOAT], "sum", [nbytes], comm.size)[0]
         arena = Arena(comm, case, [name], symmetric=symmetric)
         cost = footprint(find(verb, name), comm.size)
-        spent = _undisturbed(arena, seconds / len(_MOVES), 4)[name]
+        spent = undisturbed(arena, seconds / len(_MOVES), 4)[name]
         latency = min(call + cost.steps * step, spent / 2)
         moved = (
             (float(cost.received) + float(cost.copied) / 2)

@@ -12,7 +12,16 @@ from ..cost import Machine
 from .calibration import SHARED
 from .session import COMPARED, Outcome, Result
 
-_BYTES = ("beta", "beta_memory", "beta_symmetric", "gamma", "gamma_integer", "gamma_half", "gamma_quarter")
+_BYTES = (
+    "beta",
+    "beta_memory",
+    "beta_symmetric",
+    "gamma",
+    "gamma_integer",
+    "gamma_half",
+    "gamma_quarter",
+    "network_beta",
+)
 _WHAT = {
     "call": "one call, each rank on a core",
     "alpha": "one round of messages",
@@ -26,6 +35,9 @@ _WHAT = {
     "gamma_integer": "reducing int32",
     "gamma_half": "reducing bfloat16",
     "gamma_quarter": "reducing float8",
+    "network_alpha": "one round of messages between hosts",
+    "network_message": "one message there, sent or received",
+    "network_beta": "what leaves or enters a host",
 }
 
 
@@ -56,7 +68,7 @@ def remark(result: Result) -> str:
 def _shown(name: str, seconds: float) -> str:
     if name in _BYTES:
         rate = 1e-9 / seconds
-        return f"{rate:.1f} GB/s" if rate < 1000 else "no time"
+        return f"{rate:.3g} GB/s" if rate < 1000 else "no time"
     return f"{seconds * 1e6:.2f} us"
 
 

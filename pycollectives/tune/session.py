@@ -16,6 +16,7 @@ from ..dispatch import Query, Row, Series, Table, Tuning, consult, kind_of, race
 from .arena import Arena
 from .calibration import Calibration, calibrate
 from .contest import Verdict, judge, settle, survivors
+from .network import calibrate_network
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -78,11 +79,12 @@ class Outcome:
 
 @dataclass
 class Result:
-    """All that a session has learnt on `ranks` ranks that share `cores` cores. `wrong`: elements by (collective, algorithm,
-    bytes)."""
+    """All that a session has learnt on `ranks` ranks that share `cores` cores (of each host). `made`: the date. `wrong`:
+    elements by (collective, algorithm, bytes)."""
 
     ranks: int
     cores: int
+    made: str
     calibration: Calibration
     outcomes: list[Outcome] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
@@ -92,14 +94,21 @@ class Result:
 def run(
     comm: Communicator, plan: Plan, defaults: Tuning, report: Callable[[str], None] = lambda _: None
 ) -> Result:
-    """Collective: measure everything; every rank returns the same. `report` is called before each step."""
+    """Collective: measure everything; every rank returns the same. `report` is called before each step.
+
+    Where the ranks are on several hosts only the network's parameters are measured: the others are those of one host.
+    """
+    made = comm.broadcast_object(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    if comm.settings.hosts:
+        report("the network's parameters")
+        calibration = calibrate_network(comm, plan.pace.seconds)
+        return Result(comm.size, comm.settings.tuning.machine.cores, made, calibration)
     report("the machine's parameters")
     distance = Distance(comm)
     calibration = calibrate(comm, distance, plan.pace.seconds)
     machine = comm.settings.tuning.machine.measured(calibration.parameters)
     known = Tuning(machine, comm.settings.tuning.table)
-    result = Result(comm.size, machine.cores, calibration)
-    made = comm.broadcast_object(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    result = Result(comm.size, machine.cores, made, calibration)
     for each in plan.cases(comm.size):
         outcomes = []
         for case in each:

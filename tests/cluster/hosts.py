@@ -32,7 +32,17 @@ host=$1; shift
 exec nsenter --net=/run/netns/{prefix}-${{host#host}} unshare --uts --mount /bin/sh -c \\
   "mount --bind {folder}/hosts /etc/hosts && hostname $host && cd {folder} && $*"
 """
-FOREIGN = ("PYCOLLECTIVES_", "PMI", "OMPI_", "MASTER_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_")
+FOREIGN = (
+    "PYCOLLECTIVES_",
+    "PMI",
+    "SLURM_",
+    "OMPI_",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+)
 
 
 def obstacle() -> str:
@@ -98,7 +108,12 @@ class Library:
 
     def environment(self) -> dict[str, str]:
         """Variables for jobs whose data really take the network."""
-        path = {"PATH": f"{self.python.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        path = {
+            "PATH": f"{self.python.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "PYCOLLECTIVES_TUNING": "off",  # the choices are those of the defaults, whoever has tuned this machine
+            "OPENBLAS_NUM_THREADS": "1",  # ranks share the cores
+        }
         if self.name == "openmpi":
             return path | {
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -236,11 +251,15 @@ class Cluster:
             # then it kills its other children by their process groups, whatever it was asked to do.
             command = ("setsid", "--wait", *command)
         mpiexec = library.command(self.agent, ranks_of, survive=survive, in_turn=in_turn)
+        return self.begin(library, [*mpiexec, *map(str, command)], env or {})
+
+    def begin(self, library: Library, line: Sequence[str], env: Mapping[str, str]) -> Job:
+        """A job by a command line of its own, on host 0."""
         job = Job(self.folder, len(self._jobs))
         with job.out.open("w") as out, job.err.open("w") as err:
             job.process = subprocess.Popen(
-                [str(self.agent), "host0", shlex.join([*mpiexec, *map(str, command)])],
-                env=self._clean() | library.environment() | {"JOB_SAYS": str(job.says)} | dict(env or {}),
+                [str(self.agent), "host0", shlex.join(line)],
+                env=self._environment(library, job) | dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -273,12 +292,11 @@ class Cluster:
             "WORLD_SIZE": str(rank),
             "MASTER_ADDR": "host0",
             "MASTER_PORT": "29511",
-            "JOB_SAYS": str(job.says),
         }
         with job.out.open("w") as out, job.err.open("w") as err:
             job.process = subprocess.Popen(
                 ["bash", "-c", "\n".join(lines)],
-                env=self._clean() | library.environment() | common | dict(env or {}),
+                env=self._environment(library, job) | common | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -287,9 +305,10 @@ class Cluster:
         self._jobs.append(job)
         return job
 
-    @staticmethod
-    def _clean() -> dict[str, str]:
-        return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    def _environment(self, library: Library, job: Job) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        # Open MPI keeps files of a job under the host's name there: those of other clusters' hosts have the same names.
+        return own | library.environment() | {"JOB_SAYS": str(job.says), "TMPDIR": str(self.folder)}
 
     def finish(self, job: Job, limit: float) -> Finished:
         """Wait for a job, which is killed after `limit` seconds."""
@@ -324,7 +343,8 @@ class Cluster:
             if job.process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(job.process.pid, number)
-                time.sleep(wait)
+                with suppress(subprocess.TimeoutExpired):
+                    job.process.wait(timeout=wait)
         self._sweep()
 
     def processes(self) -> list[int]:

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "communicator"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import catalogue
 import numpy as np
 import reference
 
 import pycollectives as pc
+from pycollectives.cost.crossing import crossing
 from pycollectives.schedule import COLLECTIVES, find, names
 
 
@@ -133,12 +135,41 @@ def numbers(comm: Any) -> None:
             assert reference.close("sum", got, xs), (dtype, name)
             digests = comm.all_gather_object(got.tobytes())
             assert all(each == digests[0] for each in digests), (dtype, name)
-    say(rank=comm.rank)
+
+
+def training(comm: Any) -> None:
+    """The example learns the same on all hosts together as on each rank alone."""
+    import data_parallel  # and scikit-learn, which takes a second: the other functions do without
+
+    alone = comm.split(comm.rank)
+    curves = [data_parallel.train(each, 4, 128, 0.1, True) for each in (alone, comm)]
+    assert [each["ranks"] for each in curves] == [1, comm.size]
+    assert np.allclose(curves[0]["loss"], curves[1]["loss"], rtol=0, atol=1e-9), curves
+    assert curves[0]["accuracy"] == curves[1]["accuracy"] > 0.5, curves
+    alone.close()
+
+
+def choices(comm: Any) -> None:
+    """Where ranks share hosts the choice for short data sends fewer messages between hosts than all to all."""
+    found = comm.explain("all_reduce", nbytes=8)
+    chosen = find("all_reduce", found.chosen).on(comm.hosts)
+    direct = crossing(find("all_reduce", "one_shot"), comm.size, comm.hosts)
+    assert crossing(chosen, comm.size, comm.hosts).crowded < direct.crowded, str(found)
+    assert "cannot be run" not in str(found), str(found)
 
 
 def soak(comm: Any, operations: int, seed: int) -> None:
     """Random operations on random communicators."""
     say(rank=comm.rank, made=catalogue.soak(comm, operations, seed))
+
+
+def disagreements(comm: Any) -> None:
+    """One after the other, on a communicator each; the communicator that they were made from goes on."""
+    for what in ("verb", "count", "algorithm", "op"):
+        part = comm.split(0)
+        disagree(part, what)
+        assert int(comm.all_reduce(np.ones(1))[0]) == comm.size
+        part.close()
 
 
 def disagree(comm: Any, what: str) -> None:
@@ -163,7 +194,15 @@ def disagree(comm: Any, what: str) -> None:
 
     caught = catch(call)
     again = catch(comm.barrier)
-    say(rank=comm.rank, **caught, again=again["error"], untouched=bool((out == 7.0).all()))
+    told = {"what": what, "again": again["error"], "untouched": bool((out == 7.0).all())}
+    say(rank=comm.rank, **caught, **told)
+
+
+def several(comm: Any, functions: list[str]) -> None:
+    """Some functions, one after the other, in one job: starting one takes seconds."""
+    for name in functions:
+        globals()[name](comm)
+    say(rank=comm.rank, done=functions)
 
 
 def fail(comm: Any, how: str, rank: int) -> None:

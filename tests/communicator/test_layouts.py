@@ -14,6 +14,7 @@ from calls import LAYOUTS, Call
 from ranks import Pools
 
 import pycollectives as pc
+from pycollectives.schedule import names
 
 
 def each_its_own(comm: Any, made: list[Call]) -> list[str]:
@@ -203,5 +204,22 @@ def test_repeated_calls_keep_to_the_algorithm_that_was_asked_for(monkeypatch: py
         for _ in range(2):
             with pytest.raises(pc.InvalidArgumentError, match="did you mean 'ring'"):
                 comm.all_reduce(x, out=out, algorithm="rnig")
+
+    ranks.threads(3, fn)
+
+
+def test_barriers_by_name_do_not_stand_for_others() -> None:
+    """The table of remembered calls has few places, so some of these names share that of a barrier without one."""
+
+    def fn(comm: Any) -> None:
+        comm.barrier()
+        usual = comm.history()[-1]["algorithm"]
+        other = next(name for name in names("barrier") if name not in (usual, "leaders"))
+        copies = ["".join(list(other)) for _ in range(400)]  # told apart by identity
+        for name in copies:
+            comm.barrier(algorithm=name)
+            assert comm.history()[-1]["algorithm"] == other
+            comm.barrier()
+            assert comm.history()[-1]["algorithm"] == usual
 
     ranks.threads(3, fn)

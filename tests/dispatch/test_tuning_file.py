@@ -67,8 +67,19 @@ def test_between_hosts_the_table_of_one_host_does_not_hold(file: Path) -> None:
     tuning_file.save(GOOD, file)
     here, apart = decide(2, nested=False), decide(2, nested=False, hosts=(0, 1))
     assert here.tuning.table.series and not apart.tuning.table.series
-    assert apart.tuning.machine.cores == 2 * here.tuning.machine.cores
+    assert apart.tuning.machine.cores == here.tuning.machine.cores == CORES  # of each host
     assert "not of the network" in apart.tuning.origin
+    assert apart.segment_bytes == 64 << 10
+    tuning_file.save(TuningFile({**GOOD.parameters, "network_alpha": 1e-3}), file)
+    measured = decide(2, nested=False, hosts=(0, 1)).tuning
+    assert measured.machine.network_alpha == 1e-3 and "and of the network" in measured.origin
+
+
+@pytest.mark.parametrize(("rate", "segment"), [(1e6, 16 << 10), (20e6, 24 << 10), (125e6, 64 << 10)])
+def test_segments_are_short_on_slow_networks(file: Path, rate: float, segment: int) -> None:
+    tuning_file.save(TuningFile({"network_beta": 1 / rate}), file)
+    assert decide(2, nested=False, hosts=(0, 1)).segment_bytes == segment
+    assert decide(2, nested=False).segment_bytes >= 64 << 10
 
 
 def broken(**changes: Any) -> str:
