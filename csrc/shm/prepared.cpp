@@ -23,9 +23,11 @@ void Prepared::fit(const Sizes& sizes) {
   const uint32_t most =
       std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
   const size_t share = sizes.pool / (size_t{channels} * most * 2 * plan->max_connections);
-  // A rank that has many connections fills its share of the caches with shorter messages.
+  // Messages to many peers at a time are cut shorter where as a whole they would fill the caches.
+  const size_t whole = chunking.longest * wide_element * plan->max_connections;
   const size_t fair = sizes.ring / (size_t{channels} * 2 * plan->max_connections * kDepth);
-  const size_t segment = std::min(sizes.segment, std::max(fair, kShortest));
+  const size_t segment =
+      whole <= sizes.ring / 2 ? sizes.segment : std::min(sizes.segment, std::max(fair, kShortest));
   const size_t least =
       round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
   const size_t most_lines = share < kLine ? 0 : (share / kLine - 1) | 1;
