@@ -104,7 +104,8 @@ class Recorders:
             if (communicator := self._kept.get(key)) is None or rank not in communicator.segments:
                 continue
             ranks = communicator.read()
-            if any(each["failed"] for each in ranks.values()) or ranks.keys() & self.ended.keys():
+            raised = ranks[rank]["error"]  # the others may not have noticed yet
+            if raised or any(each["failed"] for each in ranks.values()) or ranks.keys() & self.ended.keys():
                 communicator.said = ranks
             del communicator.segments[rank]
             if all(other in self.ended for other in communicator.segments):

@@ -20,6 +20,7 @@ from pycollectives.bootstrap import SingleRendezvous, discover
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.client import SocketRendezvous
 from pycollectives.bootstrap.matching import Contribution, Table
+from pycollectives.bootstrap.recorders import Recorders
 from pycollectives.bootstrap.rendezvous import close_all
 from pycollectives.bootstrap.threads import ThreadGroup
 from pycollectives.bootstrap.wire import Channel, Descriptors, Kind, ProtocolError
@@ -281,6 +282,21 @@ def test_the_end_of_a_member_fails_an_exchange_of_some(world: World) -> None:
         broker.leave(1, "died")
         error = waiting.exception(5)
     assert isinstance(error, BootstrapError) and error.peer == 1 and "rank 1 died" in str(error)
+
+
+def test_a_rank_that_raised_is_remembered_before_the_others_notice() -> None:
+    recorders, key = Recorders(2), "keep/world/memory"
+    cores = [_core.Communicator(rank, 2, 1 << 20, 0, 0, 0) for rank in range(2)]
+    for rank, core in enumerate(cores):
+        recorders.keep(0, key, rank, core.fd)
+    cores[1].say("ValueError: what I said")
+    recorders.release(0, key, 1)
+    [found] = recorders.snapshot()["communicators"]
+    assert [(each["rank"], each["error"]) for each in found["ranks"]] == [
+        (0, ""),
+        (1, "ValueError: what I said"),
+    ]
+    recorders.close()
 
 
 @pytest.mark.parametrize("first", [1, 2])
