@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core, dispatch, ops, settings
 from .arguments import Arguments, Options, resolve
-from .arrays import Array, address, as_input
+from .arrays import Array, address, as_input, widened
 from .calls import Calls, Kind
 from .device.device import Device
 from .errors import InvalidArgumentError
@@ -53,9 +53,18 @@ class Caller(_core.Endpoint):
         raise NotImplementedError
 
     def _call(
-        self, verb: str, x: Any, *, async_op: bool = False, timeout: float | None = None, **options: Any
+        self,
+        verb: str,
+        x: Any,
+        *,
+        async_op: bool = False,
+        timeout: float | None = None,
+        accumulate: Any = None,
+        **options: Any,
     ) -> Any:
-        """A call of the caller's: in a group, it is made at its end."""
+        """A call of the caller's: in a group, it is made at its end. `accumulate`: the dtype in which it combines."""
+        if accumulate is not None:
+            x = widened(as_input(x), accumulate)
         if (group := current(self)) is not None:
             self._native()
             return group.call(verb, x, timeout=timeout, uneven=verb in UNEVEN, **options)

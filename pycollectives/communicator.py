@@ -115,8 +115,11 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._network = network_of(self._rendezvous, self.world_ranks)
         _core.warn_after(settings.warn_seconds())
         self._parent = parent  # who is known to have gone, until this communicator knows it itself
+        self._allowed: dict[int, set[int]] = self._allowed_cores() if parent is None else parent._allowed
         self.settings = self._agree()
-        patience = settings.patience(len(self._neighbours), spans_hosts=self._network is not None)
+        patience = settings.patience(
+            len(self._neighbours), spans_hosts=self._network is not None, cores=self._cores
+        )
         shared = self._share_memory(*patience)
         self._parent = None
         self._messages = _core.Messages(self._core, *patience)
@@ -138,7 +141,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
                 self.size,
                 self.settings.pool_bytes,
                 *patience,
-                crowded=len(self._neighbours) > settings.cores(),
+                crowded=len(self._neighbours) > self._cores,
                 stores=settings.STORES.index(self.settings.stores),
             )
         except TransportError as error:  # no memory: the others must not wait for it
@@ -226,10 +229,21 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
                 raise  # the ranks have not met before
             raise watch.explain(error, (witness or self).world_ranks) from None
 
+    def _allowed_cores(self) -> dict[int, set[int]]:
+        """On which cores each rank may run, by world rank: `mpiexec` may have bound each to another one."""
+        mine = json.dumps(sorted(os.sched_getaffinity(0))).encode()
+        told = [mine] if self.size == 1 else [each for each, _ in self._exchange("cores", mine)]
+        return {rank: set(json.loads(each)) for rank, each in zip(self.world_ranks, told, strict=True)}
+
+    @property
+    def _cores(self) -> int:
+        """The cores that the members on this host have together."""
+        return len(set().union(*(self._allowed[rank] for rank in self._neighbours)))
+
     def _agree(self) -> Settings:
         """Rank 0's settings."""
         hosts = self.hosts if self._network is not None else ()
-        mine = settings.decide(self.size, nested=self.name != "world", hosts=hosts)
+        mine = settings.decide(self.size, nested=self.name != "world", hosts=hosts, cores=self._cores)
         if self.size == 1:
             return mine
         return Settings.decode(self._exchange("settings", mine.encode())[0][0])

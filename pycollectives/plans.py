@@ -73,6 +73,10 @@ class Plans(Objects, ObjectMessages, Neighbors):
         return self._plan_arrays(verb, given.arguments)
 
     def _plan_arrays(self, verb: str, options: dict[str, Any]) -> PersistentCall | DeviceCall:
+        if options.pop("accumulate", None) is not None:
+            raise InvalidArgumentError(
+                "a plan reads the same arrays each time: give it x in the dtype of accumulate"
+            )
         core, limit = self._native(), self._limit(options["timeout"])
         counts = options.get("counts")
         if verb == "all_to_allv":

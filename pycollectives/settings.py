@@ -74,7 +74,7 @@ class Settings:
         return Settings(tuning=Tuning(Machine(**told["machine"]), table, told["origin"]), **fields)
 
 
-def cores() -> int:
+def own_cores() -> int:
     """The cores that this process may run on."""
     return len(os.sched_getaffinity(0))
 
@@ -117,16 +117,20 @@ def warn_seconds() -> float:
     return seconds
 
 
-def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
-    """This rank's wish; rank 0's counts. Raises InvalidArgumentError for a misspelt variable or a wrong value."""
+def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = (), cores: int | None = None) -> Settings:
+    """This rank's wish; rank 0's counts. Raises InvalidArgumentError for a misspelt variable or a wrong value.
+
+    `cores`: that the ranks of this host have together; those of this process if it is None.
+    """
+    cores = own_cores() if cores is None else cores
     if not nested:
         refuse_misspelt()
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
     here = max(map(hosts.count, set(hosts))) if hosts else size
-    own = second // -(-here // cores())  # of a core's own cache, which ranks on the same core share
+    own = second // -(-here // cores)  # of a core's own cache, which ranks on the same core share
     ring = number("PYCOLLECTIVES_RING_BYTES", 2 * own, 0)  # see csrc/shm/prepared.cpp
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
-    stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores())), 0)
+    stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores)), 0)
     stores = os.environ.get("PYCOLLECTIVES_STORES", "automatic")
     if stores not in STORES:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
@@ -138,7 +142,7 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = ()) -> Settings:
     return Settings(
         pool,
         segment,
-        tuned(size, segment, len(set(hosts))),
+        tuned(size, segment, cores, len(set(hosts))),
         ring,
         stream,
         stores,
@@ -156,12 +160,12 @@ def _between_hosts() -> int:
     return most if beta == 0 else min(most, max(16 * 1024, int(SEGMENT_SECONDS / beta) // 4096 * 4096))
 
 
-def tuned(size: int, segment: int, hosts: int = 1) -> Tuning:
+def tuned(size: int, segment: int, cores: int, hosts: int = 1) -> Tuning:
     """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise.
 
     Between several hosts the table does not hold: it was measured on one. All are taken to have as many cores.
     """
-    machine, found = hardware().defaults(cores(), segment), tuning_file.load()
+    machine, found = hardware().defaults(cores, segment), tuning_file.load()
     if found.content is None:
         return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
     machine = found.content.machine(machine)
@@ -173,12 +177,13 @@ def tuned(size: int, segment: int, hosts: int = 1) -> Tuning:
     return Tuning(machine, found.content.table.pruned(size, machine.cores), f"measured: {found.remark}")
 
 
-def patience(size: int, *, spans_hosts: bool = False) -> tuple[int, int, int]:
+def patience(size: int, *, spans_hosts: bool = False, cores: int | None = None) -> tuple[int, int, int]:
     """Spins and yields before a waiting rank sleeps, and the longest nap in microseconds.
 
-    `size`: the ranks on this host. Spins are many where every rank has a core, few where they take turns, and few where
-    each of them looks at the network, which nobody but the waiting rank does: it naps shortly, too.
+    `size`: the ranks on this host; `cores`: as in `decide`. Spins are many where every rank has a core, few where they take
+    turns, and few where each of them looks at the network, which nobody but the waiting rank does: it naps shortly, too.
     """
+    room = size <= (own_cores() if cores is None else cores)
     few, many, nap = (30, 64, NETWORK_NAP_US) if spans_hosts else (30, 1000, 50_000)
-    spins = number("PYCOLLECTIVES_SPINS", many if size <= cores() else few, 0, MOST_TURNS)
-    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if size <= cores() else 200, 0, MOST_TURNS), nap
+    spins = number("PYCOLLECTIVES_SPINS", many if room else few, 0, MOST_TURNS)
+    return spins, number("PYCOLLECTIVES_YIELDS", 1000 if room else 200, 0, MOST_TURNS), nap

@@ -22,6 +22,7 @@ class Uneven(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -34,6 +35,7 @@ class Uneven(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )

@@ -49,6 +49,7 @@ class Verbs(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -56,7 +57,7 @@ class Verbs(Caller):
 
         `op`: "sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor", a NumPy ufunc, `pc.ReduceOp`,
         `pc.scaled_sum(factor)` or `pc.op(function)`. `deterministic=True`: the left fold in rank order, the same bits for any
-        size.
+        size. `accumulate`: a wider dtype to combine in, which is that of the result then; `out` must have it.
         """
         return self._call(
             "all_reduce",
@@ -65,6 +66,7 @@ class Verbs(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )
@@ -78,6 +80,7 @@ class Verbs(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -90,6 +93,7 @@ class Verbs(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )
@@ -103,6 +107,7 @@ class Verbs(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -117,6 +122,7 @@ class Verbs(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )
@@ -206,6 +212,7 @@ class Verbs(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -217,6 +224,7 @@ class Verbs(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )
@@ -229,6 +237,7 @@ class Verbs(Caller):
         out: Array | None = None,
         algorithm: str | None = None,
         deterministic: bool = False,
+        accumulate: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -243,6 +252,7 @@ class Verbs(Caller):
             out=out,
             algorithm=algorithm,
             deterministic=deterministic,
+            accumulate=accumulate,
             async_op=async_op,
             timeout=timeout,
         )

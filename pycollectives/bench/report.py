@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgumentError, UnsupportedError
-from ..settings import cores
+from ..settings import own_cores
 from .cases import Options
 from .distance import name
 from .measure import Row
@@ -68,7 +68,7 @@ def machine() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "cpu": cpu,
-        "cores": cores(),
+        "cores": own_cores(),
         "simd": _core.simd_name(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()}",

@@ -12,7 +12,7 @@ from ..bench import Case, Options, Report, cases, parse_sizes, report
 from ..bench import measure as measure_case
 from ..bench.distance import Distance
 from ..errors import InvalidArgumentError
-from ..settings import cores
+from ..settings import own_cores
 from ..world import init
 from .ranks import become_ranks, console, dtype_named, job_size, progress_bar
 
@@ -89,7 +89,7 @@ def bench(
 
       mpiexec -n 4 pycollectives bench --sizes 1M
     """
-    size = job_size() or ranks or cores()
+    size = job_size() or ranks or own_cores()
     kinds = [dtype_named(each) for each in dict.fromkeys(dtype or ["float32"])]
     todo = cases(
         collective or ["all_reduce"],

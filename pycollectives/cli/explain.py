@@ -54,7 +54,7 @@ def explain(
       pycollectives explain reduce_scatter --dtype bfloat16 --policy all
     """
     contract_of(collective)
-    size = ranks or job_size() or settings.cores()
+    size = ranks or job_size() or settings.own_cores()
     if root >= size:
         raise InvalidArgumentError(f"root {root} is not in 0..{size - 1}")
     decided = settings.decide(size, nested=False)

@@ -15,7 +15,7 @@ from ..dispatch import Tuning, tuning_file
 from ..errors import InvalidArgumentError
 from ..schedule import COLLECTIVES
 from ..schedule.registry import contract_of
-from ..settings import cores
+from ..settings import own_cores
 from ..tune import QUICK, Pace, Plan, Result, report, run
 from ..world import init
 from .ranks import console, dtype_named, job_size, progress_bar, rank_counts, run_as_job
@@ -92,7 +92,7 @@ def tune(
     wanted = rank_counts(ranks) if ranks else []
     size = job_size()
     if size is None:
-        codes = [run_as_job(n) for n in wanted or [cores()]]
+        codes = [run_as_job(n) for n in wanted or [own_cores()]]
         raise typer.Exit(max(codes))
     if wanted and size not in (0, *wanted):
         raise InvalidArgumentError(

@@ -378,3 +378,22 @@ def test_in_process_launch_restores_the_handlers(jobs: Any, capfd: pytest.Captur
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)] == before
     assert len(list(Path("/proc/self/fd").iterdir())) == fds
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] in 0", "[1] in 1"]
+
+
+def test_ranks_that_are_bound_count_the_cores_of_all(jobs: Any, done: Done) -> None:
+    """Open MPI and Intel MPI bind each rank to a core of its own: together they do not share one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    script = jobs.script(
+        f"""
+import os
+import pycollectives as pc
+allowed, rank = {allowed}, int(os.environ["PYCOLLECTIVES_RANK"])
+os.sched_setaffinity(0, {{allowed[rank % len(allowed)]}})
+with pc.init() as comm:
+    part = comm.split(0)
+    print(comm.settings.tuning.machine.cores, part.settings.tuning.machine.cores)
+"""
+    )
+    code, out, err = done(jobs.launch(2, script))
+    together = min(2, len(allowed))
+    assert (code, err) == (0, "") and out.splitlines() == [f"{together} {together}"] * 2

@@ -37,11 +37,21 @@ def test_a_sum_of_int8_in_int32_is_one_of_int32() -> None:
     def make(comm: Any, algorithm: str) -> Any:
         x, out = np.full(9, 120 - 20 * comm.rank, np.int8), np.zeros(9, np.int32)
         with pytest.raises(
-            pc.InvalidArgumentError, match=r"int32, .* has int8, as x has: pass x.astype\('int32'\)"
+            pc.InvalidArgumentError, match=r"int32, .* has int8, as x has: pass accumulate='int32'"
         ):
             comm.all_reduce(x, out=out, algorithm=algorithm)
         assert (out == 0).all()
-        return comm.all_reduce(x.astype("int32"), out=out, algorithm=algorithm)
+        assert (comm.reduce_scatter(np.repeat(x, 2), accumulate=np.int32) == 220).all()
+        assert (comm.scan(x, accumulate="int32") == (120 if comm.rank == 0 else 220)).all()
+        with pytest.raises(pc.InvalidArgumentError, match="cannot hold"):
+            comm.all_reduce(x, accumulate="uint8")
+        with pytest.raises(pc.InvalidArgumentError, match="must be a dtype"):
+            comm.all_reduce(x, accumulate="native")
+        with pytest.raises(pc.InvalidArgumentError, match="same arrays each time"):
+            comm.plan("all_reduce", x, accumulate="int32")
+        later = comm.all_reduce(x, accumulate="int32", async_op=True).wait()
+        assert later.dtype == np.int32 and (later == 220).all()
+        return comm.all_reduce(x, out=out, accumulate="int32", algorithm=algorithm)
 
     for name, got in results(2, make):
         assert all(x.dtype == np.int32 and (x == 220).all() for x in got), name
