@@ -43,7 +43,9 @@ def widened(x: Array, accumulate: Any) -> Array:
         dtype = np.dtype(accumulate)
     except (TypeError, ValueError, SyntaxError):
         raise InvalidArgumentError(f"accumulate is {accumulate!r}; it must be a dtype") from None
-    if not hasattr(x, "astype") or not np.can_cast(x.dtype, dtype):  # an array in device memory has none
+    if not hasattr(x, "astype"):
+        raise UnsupportedError("accumulate= is for arrays in host memory: convert x on the device")
+    if not np.can_cast(x.dtype, dtype):
         raise InvalidArgumentError(f"accumulate={dtype.name!r} cannot hold what x has: {x.dtype}")
     return x.astype(dtype)
 
@@ -98,7 +100,7 @@ def check_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, any_
     if not isinstance(out, np.ndarray):
         raise InvalidArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
     if out.dtype != dtype:
-        hint = f": pass accumulate={out.dtype.name!r}" if np.can_cast(dtype, out.dtype) else ""
+        hint = f": pass x.astype({out.dtype.name!r})" if np.can_cast(dtype, out.dtype) else ""
         raise InvalidArgumentError(f"out has dtype {out.dtype}, the result has {dtype}, as x has{hint}")
     count = math.prod(shape)
     if out.size != count:

@@ -37,7 +37,7 @@ def test_a_sum_of_int8_in_int32_is_one_of_int32() -> None:
     def make(comm: Any, algorithm: str) -> Any:
         x, out = np.full(9, 120 - 20 * comm.rank, np.int8), np.zeros(9, np.int32)
         with pytest.raises(
-            pc.InvalidArgumentError, match=r"int32, .* has int8, as x has: pass accumulate='int32'"
+            pc.InvalidArgumentError, match=r"int32, .* has int8, as x has: pass x.astype\('int32'\)"
         ):
             comm.all_reduce(x, out=out, algorithm=algorithm)
         assert (out == 0).all()
