@@ -323,7 +323,8 @@ def be_pestered(comm: Any) -> set[str]:
 
 
 def test_a_signal_while_an_error_is_made(fresh: Any) -> None:
-    assert fresh(2).run(be_pestered)[1] >= {"KeyboardInterrupt", "PeerError"}
+    seen = fresh(2).run(be_pestered)[1]  # AbortedError: after a Ctrl-C of its own
+    assert "KeyboardInterrupt" in seen and seen & {"PeerError", "AbortedError"}, seen
 
 
 def be_interrupted(comm: Any) -> Any:
