@@ -38,7 +38,7 @@ void Executor::reserve(const Prepared& prepared) {
   if (scratch_.size() < prepared.scratch_bytes) scratch_.resize(prepared.scratch_bytes);
   const Plan& plan = *prepared.plan;
   const size_t readers =
-      prepared.slots < kDepth ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
+      prepared.slots < depth() ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
@@ -199,7 +199,10 @@ void Executor::work(Waiter& waiter) {
       continue;
     }
     if ((patience_.crowded || waiter.yields()) && waits_for_own_core()) [[unlikely]]
-      patience_.crowded ? waiter.give_way() : core_.leave(group_);
+{
+      core_.leave(group_);
+      if (patience_.crowded) waiter.give_way();
+    }
     if (waiter.pause() || group_.poisoned()) [[unlikely]]
       look_after_peers(awaited());
   }
@@ -316,12 +319,12 @@ bool Executor::advance(Lane& lane) {
 bool Executor::writable(const Lane& lane, uint32_t index) {
   const Connection& connection = lane.connections[index];
   const int32_t* peers = prepared_->plan->peers.data() + connection.first;
-  const bool scarce = prepared_->slots < kDepth;
+  const bool scarce = prepared_->slots < depth();
   const uint32_t turn = slot_turn_[slot_index(lane, index)];
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const auto peer = static_cast<size_t>(peers[k]);
     uint64_t needed = 0;
-    if (sent_[peer][lane.id] + 1 > kDepth) needed = sent_[peer][lane.id] + 1 - kDepth;
+    if (sent_[peer][lane.id] + 1 > depth()) needed = sent_[peer][lane.id] + 1 - depth();
     if (scarce) needed = std::max(needed, slot_reader_[reader_index(lane, connection, k, turn)]);
     if (acked_[peer][lane.id] >= needed) continue;
     acked_[peer][lane.id] = group_.ack(peers[k], rank_, lane.id).load(std::memory_order_acquire);

@@ -203,6 +203,8 @@ class Executor {
     return ((connection.first + k) * prepared_->lanes + lane.index) * prepared_->slots + turn;
   }
 
+  uint32_t depth() const { return group_.mirror() ? kRemoteDepth : kDepth; }
+
   Group& group_;
   Patience patience_;
   const int rank_, size_;

@@ -327,7 +327,7 @@ void Executor::fold(int nsources, const Sink* sinks, int nsinks, uint64_t length
 void Executor::publish(const Lane& lane, const Instruction& in, const Message& message) {
   const Connection& connection = lane.connections[in.connection];
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
-  const bool scarce = prepared_->slots < kDepth;
+  const bool scarce = prepared_->slots < depth();
   if (streamed_ && message.carrier != Carrier::inlined) {
     stream_fence();
     streamed_ = false;

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "shm/wait.hpp"
@@ -17,25 +18,32 @@ void OwnCore::tell(Group& group) {
 
 void OwnCore::leave(Group& group) {
   const uint64_t now = now_ns();
-  if (now - last_ < rest_) return;
+  if (now < next_look_) return;
+  next_look_ = now + kShortest;
   const int before = core_;
   tell(group);
   if (core_ != before) return;  // the kernel has moved it meanwhile
-  rest_ = now - last_ > kLongest ? kShortest : std::min(2 * rest_, kLongest);
-  last_ = now;
+  std::array<uint32_t, CPU_SETSIZE> ranks{};
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (!group.remote(rank))
+      ++ranks[static_cast<uint32_t>(group.control(rank).core.load(std::memory_order_relaxed)) % CPU_SETSIZE];
   cpu_set_t allowed, there;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  uint32_t fewest = ranks[static_cast<uint32_t>(core_) % CPU_SETSIZE];
+  fewest -= std::min(fewest, 2u);  // more would not even them out
   CPU_ZERO(&there);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || core == core_) continue;
-    bool taken = false;
-    for (int peer = 0; peer < group.size() && !taken; ++peer)
-      taken = !group.remote(peer) && group.control(peer).core.load(std::memory_order_relaxed) == core;
-    if (!taken) CPU_SET(core, &there);
+  for (uint32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || ranks[core] > fewest) continue;
+    if (ranks[core] < fewest) CPU_ZERO(&there);
+    fewest = ranks[core];
+    CPU_SET(core, &there);
   }
   if (CPU_COUNT(&there) == 0 || sched_setaffinity(0, sizeof there, &there) != 0) return;
   while (sched_setaffinity(0, sizeof allowed, &allowed) != 0 && errno == EINTR) {
   }
+  rest_ = now - moved_ > kLongest ? kShortest : std::min(2 * rest_, kLongest);
+  moved_ = now;
+  next_look_ = now + rest_;
   tell(group);
 }
 

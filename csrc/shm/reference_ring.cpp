@@ -6,11 +6,14 @@
 #include "core/reduce.hpp"
 
 namespace pc {
+namespace {
+constexpr uint32_t kSlots = 4;
+}
 
 void ReferenceRing::all_reduce(const float* in, float* out, size_t count) {
   static const Kernel add = find_kernel(DType::float32, ReduceOp::sum);
   const auto size = static_cast<size_t>(group_.size()), rank = static_cast<size_t>(group_.rank());
-  slot_bytes_ = std::min<size_t>(group_.pool_bytes() / kDepth / kLine * kLine, 128 * 1024);
+  slot_bytes_ = std::min<size_t>(group_.pool_bytes() / kSlots / kLine * kLine, 128 * 1024);
   ++call_;
   Waiter waiter(group_.control(group_.rank()), patience_);
   const size_t per_chunk = (count + size - 1) / size, per_slot = slot_bytes_ / sizeof(float);
@@ -67,18 +70,18 @@ void ReferenceRing::acknowledge() {
 
 float* ReferenceRing::slot(Waiter& waiter) {
   const int right = (group_.rank() + 1) % group_.size();
-  while (sent_ >= kDepth &&
-         group_.ack(right, group_.rank(), kLane).load(std::memory_order_acquire) + kDepth <= sent_)
+  while (sent_ >= kSlots &&
+         group_.ack(right, group_.rank(), kLane).load(std::memory_order_acquire) + kSlots <= sent_)
     if (waiter.pause()) group_.check_peers(0, 0);
   waiter.progress();
-  return reinterpret_cast<float*>(group_.pool(group_.rank()) + (sent_ + 1) % kDepth * slot_bytes_);
+  return reinterpret_cast<float*>(group_.pool(group_.rank()) + (sent_ + 1) % kSlots * slot_bytes_);
 }
 
 void ReferenceRing::publish(size_t bytes) {
   const int right = (group_.rank() + 1) % group_.size();
   Header& header = group_.header(group_.rank(), right, kLane, ++sent_);
   header.fingerprint = call_;
-  header.location = sent_ % kDepth * slot_bytes_;
+  header.location = sent_ % kSlots * slot_bytes_;
   header.bytes = static_cast<uint32_t>(bytes);
   if (bytes <= kInline) std::memcpy(header.payload, group_.pool(group_.rank()) + header.location, kInline);
   header.flag.store(sent_, std::memory_order_release);
