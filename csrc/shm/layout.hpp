@@ -26,7 +26,7 @@ namespace pc {
 
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
-inline constexpr uint32_t kDepth = 16;     // messages in flight per peer and lane
+inline constexpr uint32_t kDepth = 32;     // messages in flight per peer and lane
 inline constexpr uint32_t kRemoteDepth = 4;  // the same to peers on other hosts
 inline constexpr size_t kInline = 32;      // payload bytes inside the header
 
