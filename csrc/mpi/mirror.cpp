@@ -93,7 +93,7 @@ void Mirror::send(int peer, uint32_t lane, uint64_t number, const std::byte* pay
                                             " bytes to another host; at most " +
                                             std::to_string(message_bytes_) + " are possible");
   const int to = world_[static_cast<size_t>(peer)];
-  Outbound::Item& item = out.items[number % kRemoteDepth];
+  Outbound::Item& item = out.items[number % kLargeDepth];
   const auto& back = inbound_[static_cast<size_t>(peer) * kMaxLanes + lane];
   if (back) back->told = group_.ack(rank_, peer, lane).load(std::memory_order_relaxed);
   header.location = back ? back->told : 0;  // credit
@@ -102,8 +102,8 @@ void Mirror::send(int peer, uint32_t lane, uint64_t number, const std::byte* pay
     library_->isend(&header, sizeof header, to, tag(lane, false), comm_, item.header);
   } else if (bytes <= kAttached) {
     header.carrier = static_cast<uint32_t>(Carrier::slot);
-    if (!out.copies) out.copies = std::make_unique<std::byte[]>(kRemoteDepth * (sizeof header + kAttached));
-    std::byte* copy = out.copies.get() + number % kRemoteDepth * (sizeof header + kAttached);
+    if (!out.copies) out.copies = std::make_unique<std::byte[]>(kLargeDepth * (sizeof header + kAttached));
+    std::byte* copy = out.copies.get() + number % kLargeDepth * (sizeof header + kAttached);
     std::memcpy(copy, static_cast<const void*>(&header), sizeof header);
     std::memcpy(copy + sizeof header, payload, bytes);
     library_->isend(copy, sizeof header + bytes, to, tag(lane, false), comm_, item.header);
@@ -127,7 +127,7 @@ void Mirror::send(int peer, uint32_t lane, uint64_t number, const std::byte* pay
 bool Mirror::settle(Outbound& out) {
   const uint64_t before = out.done;
   while (out.done < out.sent) {
-    const Outbound::Item& next = out.items[(out.done + 1) % kRemoteDepth];
+    const Outbound::Item& next = out.items[(out.done + 1) % kLargeDepth];
     if (next.header.active() || next.payload.active()) break;
     ++out.done;
   }
@@ -136,7 +136,7 @@ bool Mirror::settle(Outbound& out) {
 }
 
 void Mirror::acknowledge(Outbound& out) {
-  const uint64_t free = std::min(out.done, out.credit + kWindow - kRemoteDepth);
+  const uint64_t free = std::min(out.done, out.credit + kWindow - kLargeDepth);
   std::atomic<uint64_t>& ack = group_.ack(out.peer, rank_, out.lane);
   if (ack.load(std::memory_order_relaxed) != free) ack.store(free, std::memory_order_release);
 }
@@ -145,15 +145,15 @@ void Mirror::acknowledge(Outbound& out) {
 void Mirror::replenish(Inbound& in) {
   const uint64_t consumed = group_.ack(rank_, in.peer, in.lane).load(std::memory_order_acquire);
   const int from = world_[static_cast<size_t>(in.peer)];
-  for (; in.posted < consumed + kRemoteDepth; ++in.posted)
+  for (; in.posted < consumed + kLargeDepth; ++in.posted)
     library_->irecv(in.header_at(in.posted + 1), sizeof(Header) + kAttached, from, tag(in.lane, false), comm_,
-                    in.headers[(in.posted + 1) % kRemoteDepth]);
+                    in.headers[(in.posted + 1) % kLargeDepth]);
   if (consumed - in.told >= kWindow / 4) tell_credit(in, consumed);
-  while (in.split_done < in.split_arrived && in.split_number[(in.split_done + 1) % kRemoteDepth] <= consumed)
+  while (in.split_done < in.split_arrived && in.split_number[(in.split_done + 1) % kLargeDepth] <= consumed)
     ++in.split_done;
-  for (; in.split_posted < in.split_done + kRemoteDepth; ++in.split_posted)
+  for (; in.split_posted < in.split_done + kLargeDepth; ++in.split_posted)
     library_->irecv(in.payload_at(in.split_posted + 1), message_bytes_, from, tag(in.lane, true), comm_,
-                    in.payloads[(in.split_posted + 1) % kRemoteDepth]);
+                    in.payloads[(in.split_posted + 1) % kLargeDepth]);
 }
 
 // The header of the next message is there.
@@ -186,7 +186,7 @@ void Mirror::deliver(Inbound& in) {
       to.location = reinterpret_cast<uint64_t>(at + sizeof(Header));
       break;
     default:
-      in.split_number[++in.split_arrived % kRemoteDepth] = number;
+      in.split_number[++in.split_arrived % kLargeDepth] = number;
       to.location = reinterpret_cast<uint64_t>(in.payload_at(in.split_arrived));
       break;
   }
@@ -214,13 +214,13 @@ bool Mirror::move_messages() {
     for (Inbound* in : heard_) {
       const uint64_t next = in->published + 1;
       if (in->waits_for_payload)
-        tested_.push_back(&in->payloads[(in->split_arrived + 1) % kRemoteDepth]);
+        tested_.push_back(&in->payloads[(in->split_arrived + 1) % kLargeDepth]);
       else if (next <= in->posted)
-        tested_.push_back(&in->headers[next % kRemoteDepth]);
+        tested_.push_back(&in->headers[next % kLargeDepth]);
     }
     const size_t receives = tested_.size();
     for (Outbound* out : pending_) {
-      Outbound::Item& next = out->items[(out->done + 1) % kRemoteDepth];
+      Outbound::Item& next = out->items[(out->done + 1) % kLargeDepth];
       tested_.push_back(next.header.active() ? &next.header : &next.payload);
     }
     if (tested_.empty()) return moved;
@@ -238,8 +238,8 @@ bool Mirror::move_messages() {
       continue;
     }
     for (Inbound* in : heard_) {
-      if (done != &in->headers[(in->published + 1) % kRemoteDepth] &&
-          done != &in->payloads[(in->split_arrived + 1) % kRemoteDepth])
+      if (done != &in->headers[(in->published + 1) % kLargeDepth] &&
+          done != &in->payloads[(in->split_arrived + 1) % kLargeDepth])
         continue;
       if (code) fail("MPI_Irecv", code, in->peer);
       in->waits_for_payload ? deliver(*in) : arrived(*in);
@@ -271,7 +271,7 @@ Mirror::~Mirror() {
   for (int peer : peers_) collect(known_[static_cast<size_t>(peer)].letter->requests.front());
   for (mpi::Request* request : open) library_->cancel(*request);
   for (auto& out : outbound_)
-    for (uint32_t i = 0; out && i < kRemoteDepth; ++i)
+    for (uint32_t i = 0; out && i < kLargeDepth; ++i)
       collect(out->items[i].header), collect(out->items[i].payload);
   for (auto& letter : sent_)
     for (auto& request : letter->requests) collect(request);

@@ -12,7 +12,7 @@
 //                    presence
 //
 // A lane's messages from a peer have a tag of their own, so MPI keeps their order and no lane waits for another. Receives
-// are posted before the messages come, kRemoteDepth per peer and lane, into memory that stays. What fits into a header travels as
+// are posted before the messages come, kLargeDepth per peer and lane, into memory that stays. What fits into a header travels as
 // this one line of 64 bytes, up to kAttached bytes behind the header in one message, more in a second message right from
 // the sender's slot or symmetric array.
 //

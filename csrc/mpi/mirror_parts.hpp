@@ -47,7 +47,7 @@ struct Mirror::Outbound {
   uint64_t sent = 0, done = 0;  // messages that were given to MPI, and the first of them that it has sent
   uint64_t credit = 0;          // messages that the reader says it has consumed
   bool listed = false;          // in pending_
-  Item items[kRemoteDepth];
+  Item items[kLargeDepth];
   std::unique_ptr<std::byte[]> copies;  // of short messages
 };
 
@@ -58,12 +58,12 @@ struct Mirror::Inbound {
       : peer(from),
         lane(of),
         payload_bytes((message_bytes + kLine - 1) / kLine * kLine),
-        memory(Mapping::alone(kRemoteDepth * (kHeaderBytes + payload_bytes))) {}
+        memory(Mapping::alone(kLargeDepth * (kHeaderBytes + payload_bytes))) {}
 
   static constexpr size_t kHeaderBytes = sizeof(Header) + kAttached;
-  std::byte* header_at(uint64_t number) const { return memory.data() + number % kRemoteDepth * kHeaderBytes; }
+  std::byte* header_at(uint64_t number) const { return memory.data() + number % kLargeDepth * kHeaderBytes; }
   std::byte* payload_at(uint64_t number) const {
-    return memory.data() + kRemoteDepth * kHeaderBytes + number % kRemoteDepth * payload_bytes;
+    return memory.data() + kLargeDepth * kHeaderBytes + number % kLargeDepth * payload_bytes;
   }
 
   const int peer;
@@ -72,9 +72,9 @@ struct Mirror::Inbound {
   const Mapping memory;  // pages that no message has used do not exist
   uint64_t posted = 0, published = 0, told = 0;
   uint64_t split_posted = 0, split_arrived = 0, split_done = 0;
-  uint64_t split_number[kRemoteDepth] = {};  // the message's running number among all
+  uint64_t split_number[kLargeDepth] = {};  // the message's running number among all
   bool waits_for_payload = false;
-  mpi::Request headers[kRemoteDepth], payloads[kRemoteDepth];
+  mpi::Request headers[kLargeDepth], payloads[kLargeDepth];
 };
 
 struct Mirror::Mail {

@@ -38,7 +38,7 @@ void Executor::reserve(const Prepared& prepared) {
   if (scratch_.size() < prepared.scratch_bytes) scratch_.resize(prepared.scratch_bytes);
   const Plan& plan = *prepared.plan;
   const size_t readers =
-      prepared.slots < depth() ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
+      prepared.slots < kLargeDepth ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
@@ -319,7 +319,7 @@ bool Executor::advance(Lane& lane) {
 bool Executor::writable(const Lane& lane, uint32_t index) {
   const Connection& connection = lane.connections[index];
   const int32_t* peers = prepared_->plan->peers.data() + connection.first;
-  const bool scarce = prepared_->slots < depth();
+  const bool scarce = prepared_->slots < kLargeDepth;
   const uint32_t turn = slot_turn_[slot_index(lane, index)];
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const auto peer = static_cast<size_t>(peers[k]);

@@ -203,7 +203,8 @@ class Executor {
     return ((connection.first + k) * prepared_->lanes + lane.index) * prepared_->slots + turn;
   }
 
-  uint32_t depth() const { return group_.mirror() ? kRemoteDepth : kDepth; }
+  // Large messages: a rank that runs far ahead writes what has left the caches before it is read.
+  uint32_t depth() const { return prepared_->brief && !group_.mirror() ? kDepth : kLargeDepth; }
 
   Group& group_;
   Patience patience_;

@@ -175,12 +175,14 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
     message.target = inlined_;
     return message;
   }
-  if (way == Carrier::region) {
+  message.stream = streams(lane, lane.connections[in.connection], message.bytes);
+  if (way == Carrier::region && !(in.store >= 0 && message.stream)) {
     const Ref& ref =
         plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
     const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
+      message.stream = false;
       message.payload = at;
       message.region = region->id;
       message.location = static_cast<uint64_t>(at - region->base[static_cast<size_t>(rank_)]);
@@ -191,7 +193,6 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   message.carrier = Carrier::slot;
   message.location = (slot * prepared_->slots + slot_turn_[slot]) * prepared_->slot_bytes;
   message.payload = message.target = group_.pool(rank_) + message.location;
-  message.stream = streams(lane, lane.connections[in.connection], message.bytes);
   return message;
 }
 
@@ -327,7 +328,7 @@ void Executor::fold(int nsources, const Sink* sinks, int nsinks, uint64_t length
 void Executor::publish(const Lane& lane, const Instruction& in, const Message& message) {
   const Connection& connection = lane.connections[in.connection];
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
-  const bool scarce = prepared_->slots < depth();
+  const bool scarce = prepared_->slots < kLargeDepth;
   if (streamed_ && message.carrier != Carrier::inlined) {
     stream_fence();
     streamed_ = false;

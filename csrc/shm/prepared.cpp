@@ -6,7 +6,7 @@
 namespace pc {
 namespace {
 
-constexpr uint32_t kFewestSlots = 4, kMostSlots = 512;
+constexpr uint32_t kMostSlots = 512;
 constexpr size_t kShortest =
     16384;  // bytes; what a message costs is less than a tenth of what its data cost from here on
 
@@ -25,7 +25,7 @@ void Prepared::fit(const Sizes& sizes) {
   const size_t share = sizes.pool / (size_t{channels} * most * 2 * plan->max_connections);
   // Messages to many peers at a time are cut shorter where as a whole they would fill the caches.
   const size_t whole = chunking.longest * wide_element * plan->max_connections;
-  const size_t fair = sizes.ring / (size_t{channels} * 2 * plan->max_connections * kFewestSlots);
+  const size_t fair = sizes.ring / (size_t{channels} * 2 * plan->max_connections * kLargeDepth);
   const size_t segment =
       whole <= sizes.ring / 2 ? sizes.segment : std::min(sizes.segment, std::max(fair, kShortest));
   const size_t least =
@@ -61,7 +61,7 @@ void Prepared::fit(const Sizes& sizes) {
                                               plan->max_message));
   const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
   slots = static_cast<uint32_t>(std::clamp<size_t>(std::min(sizes.ring, sizes.pool) / row,
-                                                   std::min<size_t>(sizes.pool / row, kFewestSlots), kMostSlots));
+                                                   std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
   point_results = out_bytes >= sizes.ring / 2;
   stream_output = out_bytes >= sizes.stream_output;
 }

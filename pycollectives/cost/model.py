@@ -59,8 +59,8 @@ class Machine:
     beta: float = 1 / 16e9
     beta_memory: float = 1 / 8e9
     beta_symmetric: float = 1 / 20e9
-    gamma: float = 1 / 50e9
-    gamma_integer: float = 1 / 50e9
+    gamma: float = 1 / 150e9
+    gamma_integer: float = 1 / 150e9
     gamma_half: float = 1 / 25e9
     gamma_quarter: float = 1 / 3e9
     cache: int = 32 << 20
