@@ -22,16 +22,26 @@ class _Form(IntEnum):
 
     SAME = 0  # a result of the same shape
     GATHERS = 1  # `size` times as much
-    SCATTERS = 2  # a `size`-th
+    SCATTERS = 2  # a `size`-th; `out` may have any shape
     NOTHING = 3  # there is no data
     EXCHANGES = 4  # the same shape, never in place
+    DEALS = 5  # a `size`-th, always along the first axis
 
 
-def _fast(form: _Form) -> Callable[[Method], Method]:
+class _Taker(IntEnum):
+    """Which ranks get a result."""
+
+    ALL = 0
+    ROOT = 1
+    ALL_BUT_FIRST = 2
+
+
+def _fast(form: _Form, taker: _Taker = _Taker.ALL) -> Callable[[Method], Method]:
     """A method with the native fast way in (csrc/bindings/fast_method.cpp)."""
 
     def wrap(method: Method) -> Method:
-        fast: Method = functools.update_wrapper(_core.FastMethod(method, form), method)  # type: ignore[assignment]
+        native = _core.FastMethod(method, form, taker)
+        fast: Method = functools.update_wrapper(native, method)  # type: ignore[assignment]
         return fast
 
     return wrap
@@ -71,6 +81,7 @@ class Verbs(Caller):
             timeout=timeout,
         )
 
+    @_fast(_Form.SAME, _Taker.ROOT)
     def reduce(
         self,
         x: Any,
@@ -156,6 +167,7 @@ class Verbs(Caller):
             "broadcast", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
         )
 
+    @_fast(_Form.GATHERS, _Taker.ROOT)
     def gather(
         self,
         x: Any,
@@ -171,6 +183,7 @@ class Verbs(Caller):
             "gather", x, root=root, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout
         )
 
+    @_fast(_Form.DEALS)
     def scatter(
         self,
         x: Any,
@@ -204,6 +217,7 @@ class Verbs(Caller):
         """
         return self._call("all_to_all", x, out=out, algorithm=algorithm, async_op=async_op, timeout=timeout)
 
+    @_fast(_Form.SAME)
     def scan(
         self,
         x: Any,
@@ -229,6 +243,7 @@ class Verbs(Caller):
             timeout=timeout,
         )
 
+    @_fast(_Form.SAME, _Taker.ALL_BUT_FIRST)
     def exscan(
         self,
         x: Any,

@@ -10,6 +10,8 @@
 #include <pybind11/pybind11.h>
 #include <structmember.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "bindings/bindings.hpp"
@@ -20,25 +22,32 @@ namespace py = pybind11;
 namespace pc {
 namespace {
 
-// What a call's shape must be, by the verb.
-enum class Form : int { same, gathers, scatters, nothing, exchanges };
+// What a call's shape must be, by the verb: pycollectives/verbs.py says more.
+enum class Form : int { same, gathers, scatters, nothing, exchanges, deals };
+
+// Which ranks get a result.
+enum class Taker : int { all, root, all_but_first };
 
 struct FastMethod {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* wrapped;
   PyObject* dict;
   Form form;
+  Taker taker;
 };
 
-PyObject *name_out, *name_op, *name_root, *name_algorithm;
+PyObject *name_out, *name_op, *name_root, *name_algorithm, *name_timeout, *name_async, *name_deterministic,
+    *name_accumulate;
 int overrides = 0;  // active `pc.use` blocks: the remembered decisions do not hold
+
+constexpr int kMostAxes = 16;  // of an array that goes this way
 
 bool plain(PyObject* object) {
   if (!PyArray_CheckExact(object)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int type = PyArray_TYPE(array);  // says all about the elements, but for strings, records and times
-  return PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) && !PyTypeNum_ISFLEXIBLE(type) &&
-         !PyTypeNum_ISDATETIME(type);
+  return PyArray_NDIM(array) <= kMostAxes && PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISNOTSWAPPED(array) &&
+         !PyTypeNum_ISFLEXIBLE(type) && !PyTypeNum_ISDATETIME(type);
 }
 
 // Is `out` fit for the result, and either x itself or apart from it?
@@ -53,6 +62,7 @@ bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyAr
     case Form::gathers:
       return PyArray_SIZE(out) == PyArray_SIZE(x) * self.size && apart;
     case Form::scatters:
+    case Form::deals:
       return PyArray_SIZE(out) * self.size == PyArray_SIZE(x) && apart;
     case Form::exchanges:
       return PyArray_SAMESHAPE(x, out) && apart;
@@ -60,6 +70,66 @@ bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyAr
       return false;
   }
   return false;
+}
+
+// What a call says besides its array.
+struct Options {
+  PyObject *op = nullptr, *out = nullptr, *algorithm = nullptr;
+  int root = -1;
+  double timeout;
+};
+
+// Reads them; false where only Python knows what to do.
+bool read(Options& options, const Endpoint& self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  options.op = nargs > 2 ? args[2] : nullptr;
+  options.timeout = self.timeout;
+  const Py_ssize_t nnames = names ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < nnames; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    PyObject* value = args[nargs + i];
+    if (name == name_out) {
+      options.out = value == Py_None ? nullptr : value;
+    } else if (name == name_op && !options.op) {
+      options.op = value;
+    } else if (name == name_root && PyLong_CheckExact(value)) {
+      int overflow = 0;
+      const long given = PyLong_AsLongAndOverflow(value, &overflow);
+      if (overflow || given < 0 || given >= self.size) return false;
+      options.root = static_cast<int>(given);
+    } else if (name == name_algorithm && (value == Py_None || PyUnicode_CheckExact(value))) {
+      options.algorithm = value == Py_None ? nullptr : value;
+    } else if (name == name_timeout && PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) >= 0) {
+      options.timeout = PyFloat_AS_DOUBLE(value);
+    } else if (!(value == Py_None && (name == name_timeout || name == name_accumulate)) &&
+               !(value == Py_False && (name == name_async || name == name_deterministic))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Can the first axis of x be cut into `size` equal blocks?
+bool divides(PyArrayObject* x, int size) { return PyArray_NDIM(x) > 0 && PyArray_DIM(x, 0) % size == 0; }
+
+// Does this rank get a result?
+bool takes(Taker taker, const Endpoint& self, int root) {
+  const int rank = self.handle->group().rank();
+  return taker == Taker::all || (taker == Taker::root ? rank == std::max(root, 0) : rank > 0);
+}
+
+// A new array for the result; nullptr with an error set.
+PyObject* new_result(Form form, PyArrayObject* x, int size) {
+  std::array<npy_intp, kMostAxes + 1> shape{};
+  int axes = PyArray_NDIM(x);
+  std::copy_n(PyArray_DIMS(x), axes, shape.begin() + (form == Form::gathers));
+  if (form == Form::scatters || form == Form::deals) shape[0] /= size;
+  if (form == Form::gathers) {
+    shape[0] = size;
+    ++axes;
+  }
+  PyArray_Descr* type = PyArray_DESCR(x);
+  Py_INCREF(type);
+  return PyArray_NewFromDescr(&PyArray_Type, type, axes, shape.data(), nullptr, nullptr, 0, nullptr);
 }
 
 // The call, if it is of a remembered kind: a new reference, nullptr with an error set, or Py_NotImplemented
@@ -77,51 +147,37 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
     return execute(*self->handle, prepared, nullptr, nullptr, self->timeout) ? Py_NewRef(Py_None) : nullptr;
   }
   if (nargs < 2 || !plain(args[1])) return Py_NotImplemented;
-  PyObject *op = nargs > 2 ? args[2] : nullptr, *out = nullptr, *algorithm = nullptr;
-  int root = -1;
-  const Py_ssize_t nnames = names ? PyTuple_GET_SIZE(names) : 0;
-  for (Py_ssize_t i = 0; i < nnames; ++i) {
-    PyObject* name = PyTuple_GET_ITEM(names, i);
-    PyObject* value = args[nargs + i];
-    if (name == name_out) {
-      out = value;
-    } else if (name == name_op && !op) {
-      op = value;
-    } else if (name == name_root && PyLong_CheckExact(value)) {
-      int overflow = 0;
-      const long given = PyLong_AsLongAndOverflow(value, &overflow);
-      if (overflow || given < 0 || given >= self->size) return Py_NotImplemented;
-      root = static_cast<int>(given);
-    } else if (name == name_algorithm && (value == Py_None || PyUnicode_CheckExact(value))) {
-      algorithm = value == Py_None ? nullptr : value;
-    } else {
-      return Py_NotImplemented;
-    }
-  }
+  Options options;
+  if (!read(options, *self, args, nargs, names)) return Py_NotImplemented;
   auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
-  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), op, root, algorithm);
+  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), options.op, options.root,
+                            options.algorithm);
   if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
-      entry.op != op || entry.root != root || entry.algorithm != algorithm)
+      entry.op != options.op || entry.root != options.root || entry.algorithm != options.algorithm)
     return Py_NotImplemented;
   // What is remembered by the number of elements was checked for another shape, perhaps.
-  if (method.form == Form::exchanges && (PyArray_NDIM(x) == 0 || PyArray_DIM(x, 0) % self->size))
-    return Py_NotImplemented;
+  const bool cut = method.form == Form::exchanges || method.form == Form::deals ||
+                   (method.form == Form::scatters && !options.out);
+  if (cut && !divides(x, self->size)) return Py_NotImplemented;
   py::object result;
-  if (out && out != Py_None) {
-    if (!plain(out) || !fits(method, *self, x, reinterpret_cast<PyArrayObject*>(out)))
-      return Py_NotImplemented;
-    result = py::reinterpret_borrow<py::object>(out);
+  void* target = nullptr;
+  if (!takes(method.taker, *self, options.root)) {
+    if (options.out && !plain(options.out)) return Py_NotImplemented;
+    result = py::none();
   } else {
-    if (method.form != Form::same && method.form != Form::exchanges) return Py_NotImplemented;
-    result = py::reinterpret_steal<py::object>(PyArray_NewLikeArray(x, NPY_CORDER, nullptr, 0));
+    if (!options.out)
+      result = py::reinterpret_steal<py::object>(new_result(method.form, x, self->size));
+    else if (plain(options.out) && fits(method, *self, x, reinterpret_cast<PyArrayObject*>(options.out)))
+      result = py::reinterpret_borrow<py::object>(options.out);
+    else
+      return Py_NotImplemented;
     if (!result) return nullptr;
+    target = PyArray_DATA(reinterpret_cast<PyArrayObject*>(result.ptr()));
   }
   const py::object keep = py::reinterpret_borrow<py::object>(args[1]);
   const std::shared_ptr<Prepared> prepared = entry.prepared;
-  auto* target = reinterpret_cast<PyArrayObject*>(result.ptr());
-  return execute(*self->handle, prepared, PyArray_DATA(x), PyArray_DATA(target), self->timeout)
-             ? result.release().ptr()
-             : nullptr;
+  return execute(*self->handle, prepared, PyArray_DATA(x), target, options.timeout) ? result.release().ptr()
+                                                                                    : nullptr;
 }
 
 PyObject* method_vectorcall(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* names) {
@@ -132,13 +188,14 @@ PyObject* method_vectorcall(PyObject* callable, PyObject* const* args, size_t na
 
 PyObject* method_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* wrapped = nullptr;
-  int form = 0;
-  if (!PyArg_ParseTuple(args, "Oi", &wrapped, &form)) return nullptr;
+  int form = 0, taker = 0;
+  if (!PyArg_ParseTuple(args, "Oii", &wrapped, &form, &taker)) return nullptr;
   auto* self = reinterpret_cast<FastMethod*>(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   self->vectorcall = &method_vectorcall;
   self->wrapped = Py_NewRef(wrapped);
   self->form = static_cast<Form>(form);
+  self->taker = static_cast<Taker>(taker);
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -194,6 +251,10 @@ void bind_fast_method(py::module_& module) {
   name_op = PyUnicode_InternFromString("op");
   name_root = PyUnicode_InternFromString("root");
   name_algorithm = PyUnicode_InternFromString("algorithm");
+  name_timeout = PyUnicode_InternFromString("timeout");
+  name_async = PyUnicode_InternFromString("async_op");
+  name_deterministic = PyUnicode_InternFromString("deterministic");
+  name_accumulate = PyUnicode_InternFromString("accumulate");
   add_type(module, method_spec, "FastMethod");
   module.def(
       "override", [](int change) { overrides += change; },

@@ -37,8 +37,9 @@ void Executor::reserve(const Prepared& prepared) {
   if (work_.size() < prepared.work_bytes) work_.resize(prepared.work_bytes);
   if (scratch_.size() < prepared.scratch_bytes) scratch_.resize(prepared.scratch_bytes);
   const Plan& plan = *prepared.plan;
-  const size_t readers =
-      prepared.slots < kLargeDepth ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots : 0;
+  const size_t readers = prepared.slots < kLargeDepth
+                             ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots
+                             : 0;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
@@ -198,8 +199,7 @@ void Executor::work(Waiter& waiter) {
       waiter.progress();
       continue;
     }
-    if ((patience_.crowded || waiter.yields()) && waits_for_own_core()) [[unlikely]]
-{
+    if ((patience_.crowded || waiter.yields()) && waits_for_own_core()) [[unlikely]] {
       core_.leave(group_);
       if (patience_.crowded) waiter.give_way();
     }
@@ -210,6 +210,10 @@ void Executor::work(Waiter& waiter) {
 
 // Is a rank waited for whose message cannot come while this one keeps the core?
 bool Executor::waits_for_own_core() const {
+  for (int peer = 0; peer < size_; ++peer)  // whatever it waits for: these have not even begun
+    if (peer != rank_ && core_.shared_with(group_, peer) &&
+        group_.record(peer, call_->sequence).sequence.load(std::memory_order_relaxed) < call_->sequence)
+      return true;
   for (uint32_t i = 0; i < nlanes_; ++i) {
     const Lane& lane = lanes_[i];
     if (lane.done) continue;

@@ -26,9 +26,9 @@ namespace pc {
 
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMaxLanes = 16;  // channels x slices in flight
-inline constexpr uint32_t kDepth = 32;      // headers per peer and lane: so many small messages may be in flight
+inline constexpr uint32_t kDepth = 32;  // headers per peer and lane: so many small messages may be in flight
 inline constexpr uint32_t kLargeDepth = 4;  // of large messages, and of all between hosts
-inline constexpr size_t kInline = 32;      // payload bytes inside the header
+inline constexpr size_t kInline = 32;       // payload bytes inside the header
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 

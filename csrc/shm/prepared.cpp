@@ -60,8 +60,8 @@ void Prepared::fit(const Sizes& sizes) {
   slot_bytes = std::min(slot_bytes, odd_lines(round_up(chunking.longest_part() * wide_element, kPieceAlign) *
                                               plan->max_message));
   const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
-  slots = static_cast<uint32_t>(std::clamp<size_t>(std::min(sizes.ring, sizes.pool) / row,
-                                                   std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
+  slots = static_cast<uint32_t>(std::clamp<size_t>(
+      std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
   point_results = out_bytes >= sizes.ring / 2;
   stream_output = out_bytes >= sizes.stream_output;
 }
