@@ -135,6 +135,7 @@ class Calls:
             dispatch.needs(kind.verb, kind.operator, kind.deterministic, uneven=kind.counts is not None),
             dispatch.kind_of(kind.verb, dtype_name(kind.dtype)),
             self.settings.hosts,
+            self.settings.domains,
         )
 
     def make(self, one: Algorithm, kind: Kind, *, fuse: bool = True) -> Any:

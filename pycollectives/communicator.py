@@ -38,6 +38,7 @@ from .regions import alone, shared_shape
 from .schedule.placement import compact
 from .schedule.registry import on_change
 from .settings import Settings
+from .topology import domains
 from .uneven import Uneven
 from .verbs import Verbs
 from .work import forget_finished
@@ -240,10 +241,21 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         """The cores that the members on this host have together."""
         return len(set().union(*(self._allowed[rank] for rank in self._neighbours)))
 
+    def _domains(self) -> tuple[int, ...]:
+        """The members by the part of their one host that they are bound to."""
+        wish = domains.asked(self.world_ranks, self._rendezvous.size)
+        return domains.domains([self._allowed[rank] for rank in self.world_ranks]) if wish is None else wish
+
     def _agree(self) -> Settings:
         """Rank 0's settings."""
         hosts = self.hosts if self._network is not None else ()
-        mine = settings.decide(self.size, nested=self.name != "world", hosts=hosts, cores=self._cores)
+        mine = settings.decide(
+            self.size,
+            nested=self.name != "world",
+            hosts=hosts,
+            domains=() if hosts else self._domains(),
+            cores=self._cores,
+        )
         if self.size == 1:
             return mine
         return Settings.decode(self._exchange("settings", mine.encode())[0][0])

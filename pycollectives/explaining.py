@@ -9,8 +9,8 @@ import numpy as np
 
 from . import dispatch, ops
 from .calls import Calls, Kind
-from .cost import predict
 from .data_path import data_path
+from .dispatch.selector import predicted
 from .errors import InvalidArgumentError, UnsupportedError
 from .ops import OpLike
 from .schedule import COLLECTIVES
@@ -45,7 +45,7 @@ def explain_call(
     try:
         path = data_path(calls, one, kind)
         if len(path) > 1:
-            seconds = predict(one, calls.size, query.nbytes, in_place, query.root, query.kind, query.hosts)
+            seconds = predicted(one, query, in_place)
             path[1] += f": predicted {seconds * 1e6:.1f} us"
         notes += path
     except UnsupportedError as error:

@@ -20,8 +20,8 @@ class Inspection(Caller):
         """What is known of the algorithms of a verb on this many ranks: name, cost formula, steps, bytes per rank,
         restrictions, order of the reduction. `str()` of each is a line of text; `.name` is what `algorithm=` takes."""
         base, even = self._even(verb), verb not in UNEVEN
-        hosts = self.settings.hosts or (0,) * self.size
-        known = [find(base, name).on(hosts) for name in names(base)]
+        places = self.settings.hosts or self.settings.domains or (0,) * self.size
+        known = [find(base, name).on(places) for name in names(base)]
         return [describe(one, self.size) for one in known if even or not one.even_only]
 
     def explain(

@@ -18,7 +18,8 @@ MOST_TURNS = 1 << 30  # counted in 32 bits
 STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 PREFIX = "PYCOLLECTIVES_"
 VARIABLES = (  # all that begin with it, see docs/settings.md
-    *("ALGORITHM", "TUNING", "BOOTSTRAP_TIMEOUT", "WARN_SECONDS", "REPORT", "PLACEMENT", "LIFELINE_SECONDS"),
+    *("ALGORITHM", "TUNING", "BOOTSTRAP_TIMEOUT", "WARN_SECONDS", "REPORT", "PLACEMENT", "DOMAINS"),
+    "LIFELINE_SECONDS",
     *(
         "FUSION_BYTES",
         "POOL_BYTES",
@@ -40,7 +41,7 @@ class Settings:
     `ring_bytes`: over which messages are spread, from call to call. `stream_output_bytes`: outputs from here on are written past
     the caches. `stores`: how messages are written, one of STORES. `algorithms`: the choices of the environment variable
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
-    rank, empty where all are on one."""
+    rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py)."""
 
     pool_bytes: int
     segment_bytes: int
@@ -51,6 +52,7 @@ class Settings:
     algorithms: dict[str, str] = field(default_factory=dict)
     fusion_bytes: int = 64 * 1024
     hosts: tuple[int, ...] = ()
+    domains: tuple[int, ...] = ()
 
     @property
     def longest_message(self) -> int:
@@ -69,7 +71,8 @@ class Settings:
     @staticmethod
     def decode(data: bytes) -> Settings:
         fields = json.loads(data)
-        told, fields["hosts"] = fields.pop("tuning"), tuple(fields["hosts"])
+        told = fields.pop("tuning")
+        fields["hosts"], fields["domains"] = tuple(fields["hosts"]), tuple(fields["domains"])
         table = Table.of(Series.decode(each) for each in told["series"])
         return Settings(tuning=Tuning(Machine(**told["machine"]), table, told["origin"]), **fields)
 
@@ -117,7 +120,14 @@ def warn_seconds() -> float:
     return seconds
 
 
-def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = (), cores: int | None = None) -> Settings:
+def decide(
+    size: int,
+    *,
+    nested: bool,
+    hosts: tuple[int, ...] = (),
+    domains: tuple[int, ...] = (),
+    cores: int | None = None,
+) -> Settings:
     """This rank's wish; rank 0's counts. Raises InvalidArgumentError for a misspelt variable or a wrong value.
 
     `cores`: that the ranks of this host have together; those of this process if it is None.
@@ -142,13 +152,14 @@ def decide(size: int, *, nested: bool, hosts: tuple[int, ...] = (), cores: int |
     return Settings(
         pool,
         segment,
-        tuned(size, segment, cores, len(set(hosts))),
+        tuned(size, segment, cores, len(set(hosts)), placed=bool(domains)),
         ring,
         stream,
         stores,
         environment(),
         fusion_bytes=fusion,
         hosts=hosts,
+        domains=domains,
     )
 
 
@@ -160,12 +171,12 @@ def _between_hosts() -> int:
     return most if beta == 0 else min(most, max(16 * 1024, int(SEGMENT_SECONDS / beta) // 4096 * 4096))
 
 
-def tuned(size: int, segment: int, cores: int, hosts: int = 1) -> Tuning:
+def tuned(size: int, segment: int, cores: int, hosts: int = 1, *, placed: bool = False) -> Tuning:
     """What `pycollectives tune` has learnt of this machine, for `size` ranks; defaults from its caches otherwise.
 
     Between several hosts the table does not hold: it was measured on one. All are taken to have as many cores.
     """
-    machine, found = hardware().defaults(cores, segment), tuning_file.load()
+    machine, found = hardware().defaults(cores, segment, placed=placed), tuning_file.load()
     if found.content is None:
         return Tuning(machine, origin=f"defaults from the caches: {found.remark}")
     machine = found.content.machine(machine)

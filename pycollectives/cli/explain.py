@@ -14,6 +14,7 @@ from ..calls import Calls
 from ..errors import InvalidArgumentError
 from ..explaining import explain_call
 from ..schedule.registry import contract_of
+from ..topology import domains
 from .ranks import job_size
 
 
@@ -57,7 +58,7 @@ def explain(
     size = ranks or job_size() or settings.own_cores()
     if root >= size:
         raise InvalidArgumentError(f"root {root} is not in 0..{size - 1}")
-    decided = settings.decide(size, nested=False)
+    decided = settings.decide(size, nested=False, domains=domains.asked(range(size), size) or ())
     named, reason = algorithm, "asked for by --algorithm"
     if named is None and (named := decided.algorithms.get(collective)) is not None:
         reason = f"asked for by {dispatch.VARIABLE}"

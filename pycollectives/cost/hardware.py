@@ -47,15 +47,16 @@ class Hardware:
         caches = ", ".join(f"L{c.level} {c.nbytes} x {c.instances}" for c in self.caches)
         return f"{self.cpu}; {self.processors} processors; {caches or 'caches unknown'}"
 
-    def defaults(self, cores: int, segment: int) -> Machine:
-        """The model's parameters without a measurement, for ranks that share `cores` cores.
+    def defaults(self, cores: int, segment: int, *, placed: bool = False) -> Machine:
+        """The model's parameters without a measurement, for ranks that share `cores` cores; `placed`: which of them share a
+        last-level cache is known.
 
         Only orders of magnitude that hold on current processors: a line comes from another core of the same
         last-level cache in some 50 ns, from elsewhere in some 300; caches pass on about 16 GB/s per core
         while other ranks read, memory about half of it. Where the data leave the caches is read from the system.
         """
         last = self.last_level
-        together = last is None or last.instances == 1
+        together = placed or last is None or last.instances == 1
         return Machine(
             alpha=0.4e-6 if together else 1.0e-6,
             message=0.1e-6 if together else 0.3e-6,

@@ -18,7 +18,8 @@ Where the ranks are on several hosts (crossing.py)
 
     rounds x network_alpha + max(network messages, those of a host / cores) x network_message + nbytes x busiest x network_beta
 
-comes on top.
+comes on top; where they are bound to several domains of one host (topology/domains.py) the same with `cross_*`, which say how much
+more it takes from one domain to another.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Machine:
     data reduced: of 32- and 64-bit floats and complex numbers, integers, 16-bit floats, 8-bit floats.
     `cores`: that the ranks of a host share; `segment`: bytes of one message when data is cut up. `network_alpha`,
     `network_message`, `network_beta`: per round of messages between hosts, per message that the busiest rank sends or
-    receives there, and per byte that leaves or enters the busiest host. Their defaults are those of TCP on 10 Gbit/s.
+    receives there, and per byte that leaves or enters the busiest host. Their defaults are those of TCP on 10 Gbit/s. `cross_*`:
+    the same between domains of a host, on top of what it takes inside one.
     """
 
     call: float = 0.2e-6
@@ -61,7 +63,7 @@ class Machine:
     beta_symmetric: float = 1 / 20e9
     gamma: float = 1 / 150e9
     gamma_integer: float = 1 / 150e9
-    gamma_half: float = 1 / 25e9
+    gamma_half: float = 1 / 80e9
     gamma_quarter: float = 1 / 3e9
     cache: int = 32 << 20
     cores: int = 1
@@ -69,6 +71,9 @@ class Machine:
     network_alpha: float = 30e-6
     network_message: float = 3e-6
     network_beta: float = 1 / 1.25e9
+    cross_alpha: float = 0.6e-6
+    cross_message: float = 0.2e-6
+    cross_beta: float = 1 / 16e9
 
     def measured(self, parameters: Mapping[str, float]) -> Machine:
         """With these parameters in place of its own."""
@@ -79,6 +84,12 @@ class Machine:
         """Seconds per byte of data reduced of a kind of elements."""
         rates = {"integer": self.gamma_integer, "half": self.gamma_half, "quarter": self.gamma_quarter}
         return rates.get(kind, self.gamma)
+
+    def between(self, *, hosts: bool) -> tuple[float, float, float]:
+        """What a round of messages, a message and a byte take between hosts, or between domains of one host."""
+        if hosts:
+            return self.network_alpha, self.network_message, self.network_beta
+        return self.cross_alpha, self.cross_message, self.cross_beta
 
     def moving(self, nbytes: float) -> float:
         """Seconds per byte received while `nbytes` are in use."""
@@ -104,19 +115,21 @@ def predict(
     root: int = 0,
     kind: str = "float",
     hosts: Hosts = (),
+    domains: Hosts = (),
 ) -> float:
     """Seconds for `nbytes` of data (the whole vector) of a `kind` of elements (a key of WIDENING).
 
     `hosts`: that of every rank, if there are several; what the network takes comes on top of what one host would take, with
-    the cores of all.
+    the cores of all. `domains`: the same for the parts of one host.
     """
-    if hosts:
-        between = crossing(algorithm, size, hosts, root)
-        network = between.rounds * machine.network_alpha
-        network += max(between.messages, between.crowded / machine.cores) * machine.network_message
-        network += nbytes * float(between.busiest) * WIDENING[kind] * machine.network_beta
-        together = replace(machine, cores=machine.cores * len(set(hosts)))
-        return network + predict(algorithm, size, nbytes, together, root, kind)
+    if places := hosts or domains:
+        between = crossing(algorithm, size, places, root)
+        alpha, message, beta = machine.between(hosts=bool(hosts))
+        cores = machine.cores if hosts else machine.cores / len(set(domains))  # of each
+        seconds = between.rounds * alpha + max(between.messages, between.crowded / cores) * message
+        seconds += nbytes * float(between.busiest) * WIDENING[kind] * beta
+        together = replace(machine, cores=machine.cores * len(set(hosts) or {0}))
+        return seconds + predict(algorithm, size, nbytes, together, root, kind)
     cost = footprint(algorithm, size, root)
     crowd = max(1.0, size / machine.cores)
     first, each = machine.call, machine.alpha

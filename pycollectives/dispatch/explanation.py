@@ -107,6 +107,8 @@ def notes(query: Query, tuning: Tuning, found: Explanation, policy: str | None) 
 
     `policy`: the name of one, "all", or None for none. Raises InvalidArgumentError for an unknown one.
     """
+    if query.domains:
+        yield f"ranks by the part of the host that they are bound to: {','.join(map(str, query.domains))}"
     if found.measured_at is None and query.size > 1 and not query.hosts:
         yield f"not measured near this size: `pycollectives tune -n {query.size}` does"
     extra = WIDENING[query.kind] - 1

@@ -29,7 +29,7 @@ class Query:
     """One kind of call. `nbytes`: of the whole vector (all_gather: of the result, reduce_scatter: of the input).
 
     `kind`: of the elements, one of KINDS where they are reduced, "bytes" where they are only moved. `hosts`: the host of
-    every rank, empty where all are on one.
+    every rank, empty where all are on one; `domains`: the part of their one host that each is bound to.
     """
 
     collective: str
@@ -39,11 +39,13 @@ class Query:
     needs: Needs = ANYTHING
     kind: str = "float"
     hosts: tuple[int, ...] = ()
+    domains: tuple[int, ...] = ()
 
     def algorithm(self, name: str) -> Algorithm:
-        """The algorithm of that name, for ranks on these hosts. Raises InvalidArgumentError for an unknown one."""
+        """The algorithm of that name, for ranks in these places. Raises InvalidArgumentError for an unknown one."""
         one = find(self.collective, name)
-        return one.on(self.hosts) if self.hosts else one
+        places = self.hosts or self.domains
+        return one.on(places) if places else one
 
 
 def kind_of(collective: str, dtype: str) -> str:

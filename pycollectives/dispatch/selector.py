@@ -80,7 +80,7 @@ def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Rac
         if why := obstacle(one, query):
             found.append(Candidate(name, None, None, why))
             continue
-        seconds = predict(one, query.size, query.nbytes, tuning.machine, query.root, query.kind, query.hosts)
+        seconds = predicted(one, query, tuning.machine)
         found.append(Candidate(name, seconds, None if row is None else row.seconds.get(name)))
 
     def order(c: Candidate) -> tuple[bool, bool, bool, float, tuple[int, bool, bool, str]]:
@@ -93,6 +93,12 @@ def race(query: Query, tuning: Tuning, only: Sequence[str] | None = None) -> Rac
         return bool(c.obstacle), not winner, c.measured is None, float(f"{time or 0.0:.3g}"), plainness
 
     return Race(tuple(sorted(found, key=order)), row)
+
+
+def predicted(one: Algorithm, query: Query, machine: Machine) -> float:
+    """Seconds of a call by an algorithm."""
+    places = query.hosts, query.domains
+    return predict(one, query.size, query.nbytes, machine, query.root, query.kind, *places)
 
 
 def choose(query: Query, tuning: Tuning, named: str | None = None) -> Algorithm:

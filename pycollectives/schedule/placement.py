@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from .registry import Parameter
 
 
-def compact(numbers: Iterable[int]) -> tuple[int, ...]:
-    """The same numbers renumbered from 0 on in the order in which they come."""
-    order: dict[int, int] = {}
+def compact(numbers: Iterable[Hashable]) -> tuple[int, ...]:
+    """The same numbers, or names, renumbered from 0 on in the order in which they come."""
+    order: dict[Hashable, int] = {}
     return tuple(order.setdefault(number, len(order)) for number in numbers)
 
 
