@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from pycollectives import flight
+from pycollectives.bootstrap.binding import cores_of
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.output import Relay, Sink
 from pycollectives.bootstrap.rank_process import RankProcess
@@ -31,8 +32,9 @@ _JUDGE_SECONDS = 1.0
 class Job:
     """The ranks of one job, from their start to the end of the last one."""
 
-    def __init__(self, n: int, *, prefix: bool, timeout: float | None, keep_going: bool) -> None:
+    def __init__(self, n: int, *, prefix: bool, timeout: float | None, keep_going: bool, bind: bool) -> None:
         self.n = n
+        self.bind = bind
         self.prefix = prefix
         self.keep_going = keep_going
         self.code: int | None = None
@@ -97,6 +99,10 @@ class Job:
 
     def _start(self, rank: int, command: list[str], env: dict[str, str]) -> None:
         started = RankProcess(rank, self.n, command, env, self.sinks, prefix=self.prefix)
+        if self.bind:
+            cores = cores_of(rank, self.n, sorted(os.sched_getaffinity(0)))
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.sched_setaffinity(started.process.pid, cores)
         self.ranks.append(started)
         for relay in started.relays:
             self.selector.register(relay.fd, selectors.EVENT_READ, self._pump(relay))

@@ -24,12 +24,13 @@ def launch(
     module: bool = False,
     keep_going: bool = False,
     report: str | None = None,
+    bind: bool = False,
 ) -> int:
     """Run ``argv`` as ``n`` ranks of one job and return the job's exit code.
 
     ``argv`` is a Python script with its arguments, a module with ``module``, or any executable command. Each
     rank is a session of its own and dies with the launcher; rank 0 has the launcher's standard input, the
-    others none. ``prefix`` puts "[rank] " before each line of output. ``env`` replaces the environment that
+    others none. ``bind`` gives each rank its share of the cores (binding.py). ``prefix`` puts "[rank] " before each line of output. ``env`` replaces the environment that
     the ranks start from.
 
     The first rank that fails ends the job: the others get SIGTERM and, three seconds later, SIGKILL, and its
@@ -46,7 +47,7 @@ def launch(
         raise InvalidArgumentError(f"a job needs at least one rank, not {n}")
     command = _command(argv, module)
     settings = dict(os.environ if env is None else env)
-    job = Job(n, prefix=prefix, timeout=timeout, keep_going=keep_going)
+    job = Job(n, prefix=prefix, timeout=timeout, keep_going=keep_going, bind=bind)
     job.report_folder = report or settings.get(REPORT) or None
     try:
         return job.run(command, settings)

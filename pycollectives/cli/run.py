@@ -24,6 +24,9 @@ def run(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Let the other ranks run on when one has failed.")
     ] = False,
+    bind: Annotated[
+        bool, typer.Option("--bind", help="Bind each rank to its share of the cores, in order.")
+    ] = False,
     report: Annotated[
         str | None,
         typer.Option(
@@ -63,9 +66,9 @@ def run(
     if not command:
         raise typer.BadParameter("there is nothing to run: name a script, a module (-m) or a command")
     if hosts is not None:
-        if prefix or keep_going:
+        if prefix or keep_going or bind:
             raise typer.BadParameter(
-                "--prefix and --keep-going are not for --hosts: use mpiexec's own options"
+                "--prefix, --keep-going and --bind are not for --hosts: use mpiexec's own options"
             )
         raise typer.Exit(
             remote.launch(remote.parse_hosts(hosts, ranks), command, module=module, timeout=timeout)
@@ -77,6 +80,13 @@ def run(
             err=True,
         )
     code = launch(
-        n, command, prefix=prefix, timeout=timeout, module=module, keep_going=keep_going, report=report
+        n,
+        command,
+        prefix=prefix,
+        timeout=timeout,
+        module=module,
+        keep_going=keep_going,
+        report=report,
+        bind=bind,
     )
     raise typer.Exit(code)
