@@ -30,8 +30,8 @@ def launch(
 
     ``argv`` is a Python script with its arguments, a module with ``module``, or any executable command. Each
     rank is a session of its own and dies with the launcher; rank 0 has the launcher's standard input, the
-    others none. ``bind`` gives each rank its share of the cores (binding.py). ``prefix`` puts "[rank] " before each line of output. ``env`` replaces the environment that
-    the ranks start from.
+    others none. ``prefix`` puts "[rank] " before each line of output. ``env`` replaces the environment that
+    the ranks start from. ``bind`` gives each rank its share of the cores (binding.py).
 
     The first rank that fails ends the job: the others get SIGTERM and, three seconds later, SIGKILL, and its
     exit code is returned (128 + the signal's number if it died of one). With ``keep_going`` the others run

@@ -3,8 +3,9 @@
     cores     0 1 2 3 | 4 5 6 7 || 8 9 10 11 | 12 13 14 15         | between caches, || between sockets
     ranks     on 0-3: 0, 1; on 8-11: 2, 3                          domains 0 0 1 1
 
-Only ranks that are bound have a place (`mpiexec`, `srun`, `taskset` and `pycollectives run --bind` bind them): one that may run anywhere is near nobody for
-long. Algorithms for several hosts take domains for hosts: what crosses from one to another is counted as on a network.
+Only ranks that are bound have a place (`mpiexec`, `srun`, `taskset` and `pycollectives run --bind` bind them): one that may run
+anywhere is near nobody for long. Algorithms for several hosts take domains for hosts: what crosses from one to another is
+counted as on a network.
 """
 
 from __future__ import annotations
