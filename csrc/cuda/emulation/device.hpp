@@ -133,3 +133,5 @@ PC_DEVICE void note(uint32_t instruction, uint32_t slice) { emulation::note(inst
 PC_DEVICE bool mutant(int which) { return emulation::mutant_in_use() == which; }
 
 }  // namespace pc::cuda
+
+#include "cuda/emulation/multimem.hpp"

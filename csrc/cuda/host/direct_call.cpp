@@ -4,6 +4,12 @@
 
 namespace pc::cuda {
 
+bool serves(Direct algorithm, const CallOptions& options, Multimem form) {
+  if (algorithm == Direct::all_gather || algorithm == Direct::broadcast) return true;
+  if (form == Multimem::none || (options.epilogue.kind && !can_finish(form))) return false;
+  return algorithm != Direct::one_shot || is_exact(form);
+}
+
 DirectLayout::DirectLayout(const DirectOptions& direct, const CallOptions& options, const Segment& segment,
                            uint32_t rank, uint32_t size) {
   const auto item = static_cast<uint32_t>(item_size(options.dtype));
