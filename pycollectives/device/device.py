@@ -18,6 +18,7 @@ from ..arrays import address
 from ..errors import AbortedError, DeviceError, InvalidArgumentError, UnsupportedError
 from .arrays import DeviceView, stream_of
 from .guard import PERIOD, Guard
+from .operators import Operators
 from .options import PROTOCOLS, Options
 from .sharing import STREAMS, Share, queues, share_devices, sizes
 
@@ -86,6 +87,9 @@ class Device:
         whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[Kind, Any] = {}
+        self._operators = Operators(
+            comm, module, self._rank, emulated=options.emulated, fused=self.share.fused
+        )
         self._under_way: deque[DeviceWork] = deque()
         self._guard = Guard(comm, self._rank)
 
@@ -157,11 +161,12 @@ class Device:
         calls, options = self.comm._calls, self.options
         one = calls.choose(kind)
         made = calls.recipe(one, kind)
-        if made.user is not None:
-            raise UnsupportedError("user operators run on the CPU only: pass host arrays")
+        user = None
+        if kind.operator is not None and kind.operator.user is not None:
+            user = self._operators.find(kind.operator.user, kind, made)
         fingerprint = kind.fingerprint(one.name)
         number = NATIVE.get((kind.verb, one.name)) if options.native and kind.counts is None else None
-        if number is not None:
+        if number is not None and (user is None or user.item.in_one_vector):
             return self._rank.prepare_direct(
                 algorithm=number,
                 count=sum(made.blocks),
@@ -178,6 +183,7 @@ class Device:
                 least_slice=options.least_slice,
                 always_stage=options.always_stage,
                 any_order=not kind.deterministic,
+                user=user,
             )
         hand = options.hand_ring and (kind.verb, one.name, kind.dtype.name) == (
             "all_reduce",
@@ -204,6 +210,7 @@ class Device:
             threads=self.share.threads,
             lanes=self.share.blocks,
             least_slice=options.least_slice,
+            user=user,
         )
 
     def _protocol(self, kind: Kind, fingerprint: int) -> str:

@@ -140,6 +140,29 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
     assert run(2, fn, native=native) == [True] * 2
 
 
+def test_an_operator_of_the_callers_on_a_stream() -> None:
+    """It is loaded when the calls before it have ended, and can be captured once it is."""
+    pytest.importorskip("numba")
+    op = pc.op(lambda a, b: a + 2 * b)
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        first = comm.all_reduce(fake.CupyArray(np.ones(300)))
+        x = np.full(40, 1 + comm.rank, np.int32)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, op, out=on, algorithm="two_shot")  # 5
+        assert (first.memory == 2).all() and x[0] == 1 + comm.rank, "one has ended, the other is queued"
+        module.begin_capture(stream)
+        comm.all_reduce(on, op, out=on, algorithm="two_shot")
+        replay = module.end_capture(stream)
+        replay(stream)
+        replay(stream)  # 45
+        return lambda: bool((x == 45).all())
+
+    for native in (False, True):
+        assert run(2, fn, native=native) == [True] * 2
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_plan_follows_the_current_stream(fused: bool) -> None:
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
@@ -244,8 +267,6 @@ def test_what_cannot_be_done_is_refused() -> None:
             comm.plan("all_reduce", strided)
         with pytest.raises(pc.InvalidArgumentError, match="is on device 3"):
             comm.all_reduce(fake.CupyArray(np.ones(4), device=3))
-        with pytest.raises(pc.UnsupportedError, match="user operators"):
-            comm.all_reduce(fake.CupyArray(np.ones(4)), op=pc.op(lambda a, b: a + 2 * b, commutative=False))
         return True
 
     assert run(2, fn) == [True] * 2

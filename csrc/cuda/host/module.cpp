@@ -36,7 +36,7 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                                       std::pair<uint32_t, uint32_t> held_out, int protocol, int dtype, int op,
                                       bool moves, bool wide, bool any, bool hand, int epilogue, double factor,
                                       uint64_t fingerprint, uint32_t threads, uint32_t lanes,
-                                      uint32_t least_slice) {
+                                      uint32_t least_slice, std::shared_ptr<UserKernels> user) {
   const CallOptions options{static_cast<Protocol>(protocol),
                             static_cast<DType>(dtype),
                             static_cast<ReduceOp>(op),
@@ -48,7 +48,8 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                             fingerprint,
                             threads,
                             lanes,
-                            least_slice};
+                            least_slice,
+                            std::move(user)};
   require(options);
   if (hand && (options.dtype != DType::float32 || options.op != ReduceOp::sum ||
                options.protocol != Protocol::simple || options.epilogue.kind || plan->channels.size() > 1))
@@ -60,7 +61,7 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
                                                int dtype, int op, bool moves, bool any, int epilogue,
                                                double factor, uint64_t fingerprint, uint32_t threads,
                                                uint32_t blocks, uint32_t least_slice, bool always_stage,
-                                               bool any_order) {
+                                               bool any_order, std::shared_ptr<UserKernels> user) {
   CallOptions options{};
   options.dtype = static_cast<DType>(dtype);
   options.op = static_cast<ReduceOp>(op);
@@ -70,6 +71,7 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
   options.fingerprint = fingerprint;
   options.threads = threads;
   options.least_slice = least_slice;
+  options.user = std::move(user);
   require(options);
   return self.prepare_direct({static_cast<Direct>(algorithm), count, root, blocks}, options, always_stage,
                              any_order);
@@ -111,6 +113,17 @@ void bind(py::module_& module) {
                                             "When what has been launched so far is over.")
       .def_property_readonly("done", &Event::done)
       .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
+  py::class_<UserItem>(module, "UserItem", py::module_local(),
+                       "What an operator of the caller's combines, and how it lies in vectors of 16 bytes.")
+      .def(py::init<uint32_t, uint32_t>(), py::arg("bytes"), py::arg("accumulated"))
+      .def("form", &UserItem::form, py::arg("dtype"), "The name of the kernels that work on it.")
+      .def_readonly("group", &UserItem::group)
+      .def_readonly("vectors", &UserItem::vectors)
+      .def_property_readonly("in_one_vector", &UserItem::in_one_vector);
+  py::class_<UserKernels, std::shared_ptr<UserKernels>>(module, "UserKernels", py::module_local(),
+                                                        "Kernels with an operator of the caller's.")
+      .def_property_readonly("item", [](const UserKernels& self) { return self.item(); });
+  module.def("capability", &capability, py::arg("device"), "The compute capability of a device, as in 90.");
   module.def("capacity", &capacity, py::arg("device"), py::arg("threads"), py::arg("size"),
              "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks.");
   module.def("has_multicast", [](int device) {
@@ -165,11 +178,20 @@ void bind(py::module_& module) {
            py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
            py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("hand"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
-           py::arg("lanes"), py::arg("least_slice"))
+           py::arg("lanes"), py::arg("least_slice"), py::arg("user"))
       .def("prepare_direct", &prepare_direct, py::kw_only(), py::arg("algorithm"), py::arg("count"),
            py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
-           py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"), py::arg("any_order"))
+           py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"), py::arg("any_order"),
+           py::arg("user"))
+      .def(
+          "load",
+          [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item) {
+            const py::gil_scoped_release release;
+            return std::const_pointer_cast<UserKernels>(self.load(image, form, item));
+          },
+          py::arg("image"), py::arg("form"), py::arg("item"))
+      .def("drain", &Rank::drain, py::call_guard<py::gil_scoped_release>())
       .def("launch", &launch<PreparedCall>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
       .def("launch", &launch<PreparedDirect>, py::arg("call"), py::arg("source"), py::arg("target"),

@@ -120,6 +120,7 @@ void Rank::attach(int peer, const std::string& text) {
   const On on(device_);
   const Link link = link_between(device_, handle.device);
   direct_ &= link == Link::same_device;  // what pools allocate need not be mapped on other devices
+  if (link == Link::same_device) ++on_device_;
   whole_lines_ &=
       capability(device_) == capability(handle.device) && cuda::keeps_lines_whole(capability(device_), link);
   void* memory = reinterpret_cast<void*>(handle.address);
@@ -188,10 +189,16 @@ std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, co
   const NotCaptured mode;
   DevicePlan layout(*plan, extent, options, segment_);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
-  if (fused_ && options.hand)
-    throw Error(ErrorKind::unsupported, "the hand-written ring is not launched for several ranks at once");
-  const Kernel kernel = fused_ ? find_fused(wanted) : options.hand ? find_ring() : find_kernel(wanted);
+  if (fused_ && (options.hand || options.user))
+    throw Error(
+        ErrorKind::unsupported,
+        "the hand-written ring and operators of the caller's are not launched for several ranks at once");
+  const Kernel kernel = options.user   ? options.user->find(options.protocol)
+                        : fused_       ? find_fused(wanted)
+                        : options.hand ? find_ring()
+                                       : find_kernel(wanted);
   options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
+  if (options.user) require_room(kernel, options.threads, shared_bytes(static_cast<uint32_t>(size_)));
   auto call = std::make_shared<PreparedCall>(
       PreparedCall{std::move(plan), options, std::move(layout), kernel, nullptr});
   call->tables = upload(call->layout.bytes.data(), call->layout.bytes.size());
@@ -220,7 +227,7 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
                                                      bool always_stage, bool any_order) {
   const auto rank = static_cast<uint32_t>(rank_), size = static_cast<uint32_t>(size_);
   const Multimem form = multimem_of(options.dtype, options.op);
-  const bool by_switch = multicast_ && any_order && serves(direct.algorithm, options, form);
+  const bool by_switch = multicast_ && any_order && !options.user && serves(direct.algorithm, options, form);
   if (by_switch) {
     DirectOptions bytes = direct;
     CallOptions moved = options;
@@ -235,9 +242,38 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
   }
   DirectLayout layout(direct, options, segment_, rank, size);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
-  const Kernel kernel = fused_ ? find_fused_direct(wanted) : find_direct(wanted);
+  if (options.user && (fused_ || !options.user->item().in_one_vector()))
+    throw Error(ErrorKind::unsupported,
+                "native kernels combine items that fill 16 bytes, and not several ranks' at once");
+  const Kernel kernel = options.user ? options.user->direct()
+                        : fused_     ? find_fused_direct(wanted)
+                                     : find_direct(wanted);
+  if (options.user) require_room(kernel, options.threads, size * sizeof(Arrays));
   return std::make_shared<PreparedDirect>(
       PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage, false});
+}
+
+std::shared_ptr<const UserKernels> Rank::load(const std::string& image, const std::string& form,
+                                              const UserItem& item) const {
+  const On on(device_);
+  const NotCaptured mode;
+  return std::make_shared<const UserKernels>(image, form, item);
+}
+
+// Blocks wait for each other. How many registers an operator takes is known only when it is linked.
+void Rank::require_room(const Kernel& kernel, uint32_t threads, size_t shared) const {
+  int processors = 0, blocks = 0;
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_),
+        "asking for the device");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function, static_cast<int>(threads),
+                                                      shared),
+        "asking how many blocks fit");
+  if (static_cast<uint64_t>(processors) * static_cast<uint64_t>(blocks) <
+      uint64_t{segment_.blocks} * on_device_)
+    throw Error(
+        ErrorKind::device,
+        "the device cannot hold all blocks of its ranks at once, with the registers that this operator "
+        "takes: use fewer blocks");
 }
 
 // The stream to launch on. Calls run in the order of their issue, whatever their streams; one that is captured has its place in the
@@ -368,7 +404,8 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   call.slices = layout.slices;
   call.slice_elements = layout.slice_elements;
   call.dtype = static_cast<uint32_t>(prepared.options.dtype);
-  call.op = static_cast<uint32_t>(prepared.options.op);
+  call.op = prepared.options.packed_op();
+  call.user = prepared.options.user ? prepared.options.user->function() : nullptr;
   start(prepared.kernel, prepared.options, layout.nchannels * layout.lanes, &call, sizeof call,
         shared_bytes(call.size), stream);
 }
@@ -426,6 +463,14 @@ void Rank::launch_staged(const std::function<void(const void*, void*)>& call, co
   copy_in();
   call(stage_in, out ? stage_out : nullptr);
   copy_out();
+}
+
+void Rank::drain() {
+  const On on(device_);
+  const NotCaptured mode;
+  if (!last_stream_) return;
+  order_->hold(stream_);
+  synchronize();
 }
 
 void Rank::synchronize() {

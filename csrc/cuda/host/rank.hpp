@@ -58,6 +58,10 @@ class Rank {
   std::shared_ptr<PreparedDirect> prepare_direct(const DirectOptions& direct, const CallOptions& options,
                                                  bool always_stage, bool any_order);
 
+  // The kernels of an operator of the caller's. No kernel may be running that waits for a rank of this process (see drain).
+  std::shared_ptr<const UserKernels> load(const std::string& image, const std::string& form,
+                                          const UserItem& item) const;
+
   // Stream-ordered: returns when the call is queued on `stream` (null: the rank's own), or handed in where launches are fused: then
   // `settle` must say that it is launched before anything else is queued behind it. Throws Error; that of an earlier call, too.
   void launch(const PreparedCall& call, const void* in, void* out, cudaStream_t stream);
@@ -76,6 +80,7 @@ class Rank {
   void follow(cudaStream_t stream);        // the own stream's next call begins when `stream` has come here
   std::shared_ptr<Event> mark();           // of the own stream, or of the last call that was handed in
   void synchronize();                      // waits for the own stream, and raises what its calls found
+  void drain();                            // waits for all calls that were made so far, and raises the same
   bool busy() const;                       // is the last call on its way? From any thread
   void check_calls() { raise_failure(); }  // raises it without waiting
   void abort();                            // from any thread: kernels that wait end, of all ranks
@@ -94,6 +99,7 @@ class Rank {
              size_t bytes, size_t shared, cudaStream_t stream);
   void hand_in(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
                size_t bytes, size_t shared, cudaStream_t stream);
+  void require_room(const Kernel& kernel, uint32_t threads, size_t shared) const;
   uint64_t place_of(const void* memory) const;
   void reserve(StreamMemory& memory, size_t bytes);
   void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
@@ -116,6 +122,7 @@ class Rank {
       arrival_;  // the end of the last call; where a caller's stream stands
   const bool fused_;
   std::vector<int> fellows_;  // ranks of this process on this device
+  uint32_t on_device_ = 1;    // ranks of any process
   std::shared_ptr<Fusion> fusion_;
   uint64_t handed_in_ = 0;
   std::shared_ptr<Event> followed_;       // where the next call begins

@@ -31,7 +31,7 @@ class Direct {
         blocks_(blocks),
         thread_(call),
         arrays_(reinterpret_cast<Arrays*>(shared)),
-        reducer_(call.dtype, call.op) {}
+        reducer_(reducer_of<R>(call)) {}
 
   PC_DEVICE void run() {
     begin_call();
@@ -183,6 +183,11 @@ class Direct {
     PC_ROLL
     for (uint32_t g = first(); bytes_of(g, count); g += stride() * kUnroll) {
       typename R::Acc acc[kUnroll];
+      if constexpr (CountsItems<R>) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u)
+          reducer_.limit(acc[u], bytes_of(g + u * stride(), count) / item());
+      }
       PC_ROLL
       for (uint32_t k = 0; k < sources; ++k) {
         const char* from = arrays_[call_.takes_all ? k : call_.rank].in;

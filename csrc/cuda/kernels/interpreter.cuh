@@ -35,7 +35,7 @@ class Interpreter {
         peers_(reinterpret_cast<Peer*>(shared)),
         targets_(reinterpret_cast<End*>(peers_ + call.size)),
         sources_(targets_ + call.size),
-        reducer_(call.dtype, call.op) {}
+        reducer_(reducer_of<R>(call)) {}
 
   PC_DEVICE void run() {
     const Channel channel = call_.channels[block_ / call_.lanes];
@@ -200,6 +200,11 @@ class Interpreter {
     return left <= w * kVectorBytes ? 0 : static_cast<uint32_t>(less(left - w * kVectorBytes, kVectorBytes));
   }
 
+  // Elements of a group that are inside the piece.
+  PC_DEVICE uint32_t items_of(const Piece& piece, uint32_t group) const {
+    return static_cast<uint32_t>(less(piece.count - group * reducer_.group(), reducer_.group()));
+  }
+
   PC_DEVICE void combine(const Instruction& in, const Operand* operands, uint32_t readers,
                          const Piece& piece) {
     const bool finishes = call_.epilogue && (in.flags & Instruction::final_value);
@@ -223,6 +228,11 @@ class Interpreter {
       PC_UNROLL
       for (uint32_t u = 0; u < kUnroll; ++u) places[u] = P::place(first + u * P::stride(), piece.groups);
       typename R::Acc acc[kUnroll];
+      if constexpr (CountsItems<R>) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u)
+          reducer_.limit(acc[u], places[u].moves ? items_of(piece, places[u].group) : 0);
+      }
       PC_ROLL
       for (uint32_t k = 0; k < in.noperands; ++k) {
         const bool wide = kWide > 1 && operands[k].wide != 0;

@@ -100,6 +100,7 @@ struct Call {
   uint32_t slice_elements;  // of every chunk, the last slice's may be fewer
   uint32_t epilogue;
   uint32_t dtype, op;
+  const void* user;  // the operator of the caller's, where kernels run on the CPU (kernels/user.cuh)
 };
 
 // A collective by a native kernel. Inputs and outputs are one block of elements or one per rank, `stride` apart; a rank combines one
@@ -121,6 +122,7 @@ struct DirectCall {
   uint32_t rounds;
   uint32_t takes_all, stores_all, works;  // bool
   uint32_t epilogue, dtype, op;
+  const void* user;  // as in Call
   // By the switch (kernels/multicast.cuh), where sizes are in bytes:
   char *local,
       *multicast;  // the own memory that is bound to the multicast object, and where all of it is at once

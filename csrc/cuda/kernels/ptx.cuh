@@ -194,6 +194,16 @@ PC_DEVICE uint16_t half_of_float(float value) {
 PC_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 PC_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
+// -- operators of the caller's -----------------------------------------------------------------------------------------------
+
+// Linked into the kernels of user.cu: acc[i] = f(acc[i], next[i]) for the first `items` of a group.
+extern "C" __device__ void pc_user_operator(void* acc, const void* next, uint32_t items);
+
+template <class Acc>
+PC_DEVICE void call_operator(const void*, Acc& acc, const Acc& next, uint32_t items) {
+  pc_user_operator(&acc, &next, items);
+}
+
 // -- waiting -------------------------------------------------------------------------------------------------------------------
 
 // What a thread waits for; the emulator prints it when nothing moves.
