@@ -144,6 +144,12 @@ def test_uneven_blocks() -> None:
     emulated.run(3, fn)
 
 
+def test_the_switch_between_devices_does_not_combine() -> None:
+    """It knows sums, which these are not."""
+    options = device.emulated(native=True, multicast=True)
+    assert emulated.run(3, _elements, "float32", (37,), options=options, spread=True)[0]
+
+
 # -- what an operator may rely on -----------------------------------------------------------------------------------------------
 
 
@@ -225,6 +231,17 @@ def test_what_does_not_fit_into_vectors() -> None:
     )
     text = raised(1, lambda comm: comm.all_reduce(np.ones((2, 3, 3), np.float16), MATRIX3))[0]
     assert text.startswith("UnsupportedError: ") and "2, 4, 8 or 16 bytes, not 18 bytes" in text
+
+
+def test_ranks_that_share_a_launch() -> None:
+    def fn(comm: Any) -> str:
+        with pytest.raises(pc.UnsupportedError) as caught:
+            comm.all_reduce(np.ones(3), LAST)
+        assert comm.all_reduce(np.ones(3))[0] == comm.size
+        return str(caught.value)
+
+    text = emulated.run(2, fn, options=device.emulated(fused=True))[0]
+    assert text.startswith("op(last_set): ranks that share one launch")
 
 
 def test_operators_that_differ() -> None:
