@@ -44,13 +44,14 @@ def toolkit(nvcc: str) -> Path:
     return Path(nvcc).resolve().parent.parent
 
 
-def code_for(architectures: str) -> list[str]:
-    """nvcc's flags for a list like "80;90+PTX"."""
+def code_for(architectures: str, *, linkable: bool = False) -> list[str]:
+    """nvcc's flags for a list like "80;90+PTX". `linkable`: for LTO-IR, which is completed at run time."""
     flags = []
     for name in filter(None, architectures.replace(",", ";").split(";")):
         number = name.removesuffix("+PTX")
-        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
-        if name.endswith("+PTX"):
+        kind = "lto" if linkable else "sm"
+        flags.append(f"-gencode=arch=compute_{number},code={kind}_{number}")
+        if name.endswith("+PTX") and not linkable:
             flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
     return flags
 
@@ -74,11 +75,13 @@ class Toolkit:
             static.append(str(self.libraries / "libculibos.a"))
         return [*static, "-lrt", "-lpthread", "-ldl", "-Wl,--exclude-libs,ALL"]
 
-    def command(self, source: str, target: str) -> list[str]:
+    def command(self, source: str, target: str, *, linkable: bool = False) -> list[str]:
         """Compiles one source. The numbers must have the bits that the CPU gives: no contraction to fused multiply-add."""
         host = ["-ccbin", os.environ["CUDAHOSTCXX"]] if os.environ.get("CUDAHOSTCXX") else []
+        form = ["-dc", "-fatbin"] if linkable else ["-c"]
+        depfile = ["-MD", "-MF", str(Path(target).with_suffix(".d"))]
         return [
-            *(self.nvcc, "-c", source, "-o", target, "-MD", "-MF", str(Path(target).with_suffix(".d"))),
+            *(self.nvcc, *form, source, "-o", target, *depfile),
             *(
                 "-Icsrc",
                 "-std=c++20",
@@ -88,7 +91,7 @@ class Toolkit:
                 "-Werror=all-warnings",
             ),
             *("--compress-mode=size", "-Xcompiler", "-fPIC,-fvisibility=hidden", *host),
-            *code_for(self.architectures),
+            *code_for(self.architectures, linkable=linkable),
         ]
 
 

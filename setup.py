@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import time
@@ -63,7 +64,7 @@ def cpp_extension(name: str, *folders: str) -> Extension:
 
 # The emulated device tells ThreadSanitizer itself of its threads; what the sanitizer sees of it would be noise.
 UNINSTRUMENTED = {
-    str(path) for path in Path("csrc/cuda/emulation").glob("*.cpp") if path.name != "kernels.cpp"
+    str(path) for path in Path("csrc/cuda/emulation").glob("*.cpp") if not path.name.endswith("kernels.cpp")
 }
 EMULATED_BINDINGS = (
     "csrc/cuda/host/module.cpp"  # pybind11 takes long to instrument, and touches no memory of ours
@@ -80,6 +81,10 @@ def emulated_extension() -> Extension:
     )  # the others take minutes to instrument and differ in no access
     ext.extra_compile_args += ["-DPC_EMULATED", "-O1", *few]
     return ext
+
+
+# What operators of the caller's are linked into at run time: a file beside the extension.
+USER_KERNELS, USER_IMAGE = "csrc/cuda/kernels/user.cu", "_cuda_user.fatbin"
 
 
 class CudaExtension(Extension):
@@ -100,7 +105,8 @@ def cuda_extension(toolkit: cuda_build.Toolkit) -> Extension:
         extra_link_args=[*base.extra_link_args, *toolkit.link_flags()],
         language="c++",
     )
-    ext.toolkit, ext.kernels = toolkit, sorted(str(path) for path in Path("csrc/cuda/kernels").glob("*.cu"))
+    kernels = {str(path) for path in Path("csrc/cuda/kernels").glob("*.cu")} - {USER_KERNELS}
+    ext.toolkit, ext.kernels = toolkit, sorted(kernels)
     return ext
 
 
@@ -186,13 +192,16 @@ class IncrementalBuild(build_ext):
         """The same for sources that nvcc compiles."""
         objects = [str(folder / f"{source}.o") for source in ext.kernels]
         commands = [ext.toolkit.command(*pair) for pair in zip(ext.kernels, objects, strict=True)]
+        image = folder / USER_IMAGE
+        commands.append(ext.toolkit.command(USER_KERNELS, str(image), linkable=True))
 
         def compile_one(command: list[str]) -> None:
             obj = Path(command[command.index("-o") + 1])
             text = "\n".join(command)
             if not self.force and is_current(obj, text):
                 return
-            print(f"[nvcc] {command[2]}\n", end="", flush=True)
+            source = next(word for word in command if word.endswith(".cu"))
+            print(f"[nvcc] {source}\n", end="", flush=True)
             obj.parent.mkdir(parents=True, exist_ok=True)
             obj.with_suffix(".cmd").unlink(missing_ok=True)
             begin = time.time_ns()
@@ -202,6 +211,9 @@ class IncrementalBuild(build_ext):
 
         with ThreadPoolExecutor(self.parallel or len(os.sched_getaffinity(0))) as pool:
             list(pool.map(compile_one, commands))
+        beside = Path(self.get_ext_fullpath(ext.name)).with_name(USER_IMAGE)
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(image, beside)
         return objects
 
 

@@ -6,6 +6,7 @@ f(a, b, out)          on two small blocks of elements (`shape=`), or two records
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import importlib
 import inspect
@@ -58,9 +59,16 @@ def op(
     by zero gives what NumPy gives. If `f` raises, the call raises InvalidArgumentError on that rank, and
     PeerError on the others.
 
+    For arrays in device memory `f` is compiled for the device as well and linked into the kernels
+    (docs/gpu.md), at the first use of the operator with a dtype: all ranks meet there, when their earlier
+    calls on the communicator have ended, so that use must not be the first one in a graph. A function that
+    raises cannot be used there, nor blocks and records whose smallest common multiple with 16 bytes is above
+    144 bytes, nor blocks of 16- and 8-bit floats that have not 2, 4, 8 or 16 bytes.
+
     Raises InvalidArgumentError if `f` is no Python function of two or three arguments. Calls with the
     operator raise UnsupportedError if Numba is not installed (the extra `pycollectives[numba]`) or cannot
-    compile `f` for the dtype, InvalidArgumentError if `x` does not consist of blocks.
+    compile `f` for the dtype, InvalidArgumentError if `x` does not consist of blocks, DeviceError if what
+    links it for a device is missing (the extra `pycollectives[cuda13]`).
     """
     function = getattr(f, "py_func", f)  # a function that Numba has compiled
     if not isinstance(function, types.FunctionType):
@@ -101,7 +109,8 @@ class UserOp:
         self.count = int(np.prod(shape, dtype=np.int64))
         self._codes: dict[np.dtype[Any], Code] = {}
         self._loops: dict[np.dtype[Any], Any] = {}  # by the dtype that is computed with
-        self._lock = threading.Lock()
+        self.images: dict[Any, bytes] = {}  # machine code for devices: device/operators.py
+        self.lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
         return self.f(*args)
@@ -128,7 +137,7 @@ class UserOp:
 
     def compile(self, dtype: np.dtype[Any]) -> Code:
         """The machine code for a dtype, compiled once. Raises UnsupportedError."""
-        with self._lock:
+        with self.lock:
             code = self._codes.get(dtype)
             if code is None:
                 code = self._codes[dtype] = self._compile(dtype)
@@ -190,11 +199,11 @@ def _loop(operator: UserOp, dtype: np.dtype[Any]) -> Any:
         return numba.cfunc(signature, error_model="numpy")(guarded)
     except Exception as error:  # Numba's errors have no common class
         raise UnsupportedError(
-            f"Numba cannot compile {operator.name} for {dtype}: {_reason(error)}"
+            f"Numba cannot compile {operator.name} for {dtype}: {reason(error)}"
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """What Numba has to say, in short."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith("Failed in nopython mode pipeline")]
@@ -209,8 +218,8 @@ def describe(value: Any, seen: tuple[Any, ...] = ()) -> str:
     seen = (*seen, value)
     value = getattr(value, "py_func", value)
     if isinstance(value, types.FunctionType):
-        cells = [describe(_content(cell), seen) for cell in value.__closure__ or ()]
-        used = [f"{n}={describe(value.__globals__.get(n), seen)}" for n in _names(value.__code__)]
+        cells = [describe(content(cell), seen) for cell in value.__closure__ or ()]
+        used = [f"{n}={describe(value.__globals__.get(n), seen)}" for n in names_in(value.__code__)]
         return f"def {describe(value.__code__, seen)} {describe(value.__defaults__, seen)} {cells} {used}"
     if isinstance(value, types.CodeType):
         return f"{value.co_code.hex()} {value.co_names} {describe(value.co_consts, seen)}"
@@ -225,13 +234,31 @@ def describe(value: Any, seen: tuple[Any, ...] = ()) -> str:
     return f"{type(value).__name__} {getattr(value, '__name__', '')}"
 
 
-def _names(code: types.CodeType) -> list[str]:
+def can_raise(value: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Is there a `raise` or an `assert` in a function, or in one that it uses?"""
+    function = getattr(value, "py_func", value)
+    if not isinstance(function, types.FunctionType) or any(function is one for one in seen):
+        return False
+    seen = (*seen, function)
+    used = [content(cell) for cell in function.__closure__ or ()]
+    used += [function.__globals__.get(name) for name in names_in(function.__code__)]
+    return _raises(function.__code__) or any(can_raise(one, seen) for one in used)
+
+
+def _raises(code: types.CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    here = any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(code))
+    return here or any(_raises(one) for one in inner)
+
+
+def names_in(code: types.CodeType) -> list[str]:
     """The names that a code uses, with those of the functions in it."""
-    inner = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    inner = [names_in(one) for one in code.co_consts if isinstance(one, types.CodeType)]
     return sorted({*code.co_names, *(name for names in inner for name in names)})
 
 
-def _content(cell: types.CellType) -> Any:
+def content(cell: types.CellType) -> Any:
+    """What a function has closed over."""
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet

@@ -24,7 +24,7 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
-from pycollectives.device.device import QUEUES
+from pycollectives.device.sharing import QUEUES
 from pycollectives.schedule import names
 
 from . import others

@@ -66,12 +66,18 @@ def short(name: str) -> str:
         .removeprefix("void ")
         .partition("(Call")[0]
         .removesuffix("(DirectCall)")
+        .removesuffix("(FusedCall)")
+        .removesuffix("(Parcel)")
     )
     name = re.sub(r"\(ReduceOp\)(\d+)", lambda op: OPS[int(op[1])], name)
     for long, known in TYPES.items():
         name = name.replace(long, known)
     if found := re.fullmatch(r"direct<(?:Reducer<(.+), (\w+)> ?|(\w+))>", name):
         return " ".join(filter(None, ("native", found[1] or found[3], found[2])))
+    if found := re.fullmatch(r"direct_fused<(\w+)>", name):
+        return f"native fused {found[1]}"
+    if found := re.fullmatch(r"interpret_fused<(\w+), (\w+)>", name):
+        return f"{found[2]} fused {found[1]}"
     if name.startswith("ring<"):
         return "hand-written ring"
     if found := re.fullmatch(r"interpret<(?:Reducer<(.+), (\w+)>|(\w+)), (\w+)>", name):

@@ -6,17 +6,21 @@ Kind -> calls.Calls.recipe -> native Call (plan and tables in device memory) -> 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
-from collections import Counter, deque
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Arguments
 from ..arrays import address
 from ..errors import AbortedError, DeviceError, InvalidArgumentError, UnsupportedError
 from .arrays import DeviceView, stream_of
-from .guard import Guard
+from .guard import PERIOD, Guard
+from .operators import Operators
 from .options import PROTOCOLS, Options
+from .sharing import STREAMS, Share, queues, share_devices, sizes
 
 if TYPE_CHECKING:
     from ..calls import Kind
@@ -31,8 +35,7 @@ NATIVE = {
     ("broadcast", "flat"): 4,
 }
 
-QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"  # the driver's setting, 8 without it and 32 at most
-STREAMS = 3  # of a rank: its two, and the caller's
+_numbers = itertools.count()  # of devices that were opened by this process
 
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
@@ -52,8 +55,8 @@ def native(emulated: bool) -> Any:
 class Device:
     """The device side of a communicator; its ranks have met when it exists.
 
-    `number`: of the device, -1 for the current one. `blocks`: of one call at most; those of all ranks on one device fit there
-    together, since they wait for each other. `ll128`: is that protocol right on all links between them?
+    `number`: of the device, -1 for the current one. `share`: how the ranks share devices (sharing.py). `ll128`: is that protocol
+    right on all links between them?
 
     Raises DeviceError on every rank if one of them has no device, or too small a one, UnsupportedError between hosts.
     """
@@ -62,59 +65,90 @@ class Device:
         self.comm, self.options = comm, options
         if comm._network is not None and len(set(comm.hosts)) > 1:
             raise UnsupportedError("arrays in device memory cannot be moved between hosts: pass host arrays")
-        self.number, self.blocks, group = self._meet(number)
+        self.number, self.share, group = self._meet(number)
         module = native(options.emulated)
         self._rank = module.Rank(
             name=group,
             rank=comm.rank,
             size=comm.size,
             device=self.number,
-            blocks=self.blocks,
+            blocks=self.share.blocks,
             depth=options.depth,
             slot_bytes=options.slot_bytes,
             number_bits=options.number_bits,
             staging_bytes=options.staging_bytes,
+            fused=self.share.fused,
         )
         for peer, (handle, _) in enumerate(comm._exchange("device memory", self._rank.handle())):
             if peer != comm.rank:
                 self._rank.attach(peer, handle)
         self._rank.open()
+        self.multicast = self._bind_multicast() if self.share.multicast else False
         whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[Kind, Any] = {}
+        self._operators = Operators(
+            comm, module, self._rank, emulated=options.emulated, fused=self.share.fused
+        )
         self._under_way: deque[DeviceWork] = deque()
         self._guard = Guard(comm, self._rank)
 
-    def _meet(self, number: int) -> tuple[int, int, str]:
-        """The own device, the blocks of a call, and a name that no other communicator has."""
+    def _meet(self, number: int) -> tuple[int, Share, str]:
+        """The own device, how devices are shared, and a name that no other communicator has."""
         comm, options = self.comm, self.options
-        offer: dict[str, Any] = {"group": f"{comm.name} {os.getpid()} {id(comm)}", "pid": os.getpid()}
+        offer: dict[str, Any] = {
+            "group": f"{comm.name} {os.getpid()} {next(_numbers)}",
+            "pid": os.getpid(),
+            "queues": comm.size * STREAMS if options.emulated else queues(),
+        }
         try:
             module = native(options.emulated)
             number = module.current_device() if number < 0 else number
-            offer |= {"bus": module.bus_id(number), "capacity": module.capacity(number)}
+            offer["bus"] = module.bus_id(number)
+            offer["multicast"] = module.has_multicast(number)
+            offer["capacity"] = {t: module.capacity(number, t, comm.size) for t in sizes(options.threads)}
         except DeviceError as error:
             offer["error"] = str(error)
         offers = [json.loads(text) for text, _ in comm._exchange("device", json.dumps(offer).encode())]
         for rank, one in enumerate(offers):
             if "error" in one:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
-        ranks_on = Counter(one["bus"] for one in offers)
-        blocks = min(one["capacity"] // ranks_on[one["bus"]] for one in offers)
-        if blocks == 0:
-            raise DeviceError(
-                f"{max(ranks_on.values())} ranks are on one device, whose {offers[0]['capacity']} multiprocessors "
-                "cannot hold a block of each at once"
+        return number, share_devices(offers, options), offers[0]["group"]
+
+    def _bind_multicast(self) -> bool:
+        """Bind memory of all ranks to one multicast object, if all of them can: its services may be down, or its memory used up."""
+        comm, rank = self.comm, self._rank
+        fds: list[int] = []
+
+        def step(what: str, act: Callable[[], None]) -> bool:
+            problem = b""
+            try:
+                act()
+            except DeviceError as error:
+                problem = str(error).encode()
+            told = comm._exchange(f"multicast {what}", problem, fds if what == "make" and not problem else [])
+            if what == "make":
+                for fd in fds:
+                    os.close(fd)
+                fds[:] = [fd for _, theirs in told for fd in theirs]
+            return not any(text for text, _ in told)
+
+        def make() -> None:
+            if comm.rank == 0:
+                fds.append(rank.make_multicast())
+
+        try:
+            works = (
+                step("make", make)
+                and step("join", lambda: rank.join_multicast(fds[0]))
+                and step("bind", rank.bind_multicast)
             )
-        together = max(Counter((one["bus"], one["pid"]) for one in offers).values())
-        queues = int(os.environ.get(QUEUES, 8))
-        if together * STREAMS > queues and together > 1 and not options.emulated:
-            raise DeviceError(
-                f"{together} ranks of one process are on one device. Their streams need {together * STREAMS} queues of it, "
-                f"since kernels in one queue would wait for each other, and there are {queues}: "
-                f"set {QUEUES}=32 before the process first uses CUDA"
-            )
-        return number, min(options.blocks, blocks), offers[0]["group"]
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if not works:
+            rank.drop_multicast()
+        return works
 
     def find(self, kind: Kind) -> Any:
         """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError."""
@@ -127,11 +161,12 @@ class Device:
         calls, options = self.comm._calls, self.options
         one = calls.choose(kind)
         made = calls.recipe(one, kind)
-        if made.user is not None:
-            raise UnsupportedError("user operators run on the CPU only: pass host arrays")
+        user = None
+        if kind.operator is not None and kind.operator.user is not None:
+            user = self._operators.find(kind.operator.user, kind, made)
         fingerprint = kind.fingerprint(one.name)
         number = NATIVE.get((kind.verb, one.name)) if options.native and kind.counts is None else None
-        if number is not None:
+        if number is not None and (user is None or user.item.in_one_vector):
             return self._rank.prepare_direct(
                 algorithm=number,
                 count=sum(made.blocks),
@@ -143,10 +178,12 @@ class Device:
                 epilogue=made.epilogue,
                 factor=made.factor,
                 fingerprint=fingerprint,
-                threads=options.threads,
-                blocks=self.blocks,
+                threads=self.share.threads,
+                blocks=self.share.blocks,
                 least_slice=options.least_slice,
                 always_stage=options.always_stage,
+                any_order=not kind.deterministic,
+                user=user,
             )
         hand = options.hand_ring and (kind.verb, one.name, kind.dtype.name) == (
             "all_reduce",
@@ -170,9 +207,10 @@ class Device:
             epilogue=made.epilogue,
             factor=made.factor,
             fingerprint=fingerprint,
-            threads=options.threads,
-            lanes=self.blocks,
+            threads=self.share.threads,
+            lanes=self.share.blocks,
             least_slice=options.least_slice,
+            user=user,
         )
 
     def _protocol(self, kind: Kind, fingerprint: int) -> str:
@@ -195,6 +233,7 @@ class Device:
         stream = self._stream(arguments)
         if not async_op:
             self._launch(call, arguments, stream, timeout)
+            self.settle(self._rank.handed_in)
             if not stream:
                 self.synchronize()
             return arguments.buffers.finish()
@@ -203,7 +242,7 @@ class Device:
         self._launch(call, arguments, 0, timeout)
         while self._under_way and self._under_way[0].done():
             self._under_way.popleft()
-        work = DeviceWork(self, arguments, self._rank.mark())
+        work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
         self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
         return work
 
@@ -232,6 +271,15 @@ class Device:
             self._rank.launch_staged(call, address(buffers.x), target)
         self._guard.expect(timeout)
 
+    def settle(self, call: int) -> None:
+        """Wait on the host until all ranks that share a launch have made their part of this call. Raises what ended it."""
+        try:
+            while not self._rank.settle(call, PERIOD):
+                self._guard.check()
+        except AbortedError:
+            self._guard.check()
+            raise
+
     def synchronize(self) -> None:
         """Wait for the calls on the own stream. Raises what they found."""
         try:
@@ -258,8 +306,8 @@ class Device:
 class DeviceWork:
     """An asynchronous device call. `wait()` returns its result, or raises what it found."""
 
-    def __init__(self, device: Device, arguments: Arguments, event: Any) -> None:
-        self._device, self._arguments, self._event = device, arguments, event
+    def __init__(self, device: Device, arguments: Arguments, event: Any, call: int) -> None:
+        self._device, self._arguments, self._event, self._call = device, arguments, event, call
         self._result: Any = None
         self._finished = False
 
@@ -270,6 +318,7 @@ class DeviceWork:
     def wait(self, timeout: float | None = None) -> Any:
         """Return the result: when it is there, or, in device memory, for use on the caller's stream, which waits for it."""
         if not self._finished:
+            self._device.settle(self._call)
             if stream := self._device._stream(self._arguments):
                 self._event.hold(stream)
                 self._device.check()
@@ -293,6 +342,7 @@ class DeviceCall:
         if not stream and buffers.x is not x:
             buffers.x[...] = x.reshape(buffers.x.shape)
         device._launch(self._call, arguments, stream, self._timeout)
+        device.settle(device._rank.handed_in)
         if not stream:
             device.synchronize()
         return buffers.finish()

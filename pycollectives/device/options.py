@@ -17,7 +17,8 @@ class Options:
     run time, also where there is one of its own. `native`: the direct algorithms by their native kernels; `staging_bytes` stand
     in there for arrays that peers cannot reach, and with `always_stage` for all. `stages_host`: arrays in host memory are moved
     by the device, too, through copies there. `hand_ring`: sums of float32 by the algorithm ring go by the ring that is written by
-    hand, to compare with.
+    hand, to compare with. `multicast`: native kernels by the switch between the devices, where there is one and each rank has a
+    device of its own. `fused`: one launch for the ranks of a process on one device, also where each could have one of its own.
     """
 
     emulated: bool = False
@@ -34,6 +35,8 @@ class Options:
     always_stage: bool = False
     stages_host: bool = False
     hand_ring: bool = False
+    multicast: bool = True
+    fused: bool = False
 
 
 def emulated(
@@ -46,6 +49,8 @@ def emulated(
     native: bool = False,
     always_stage: bool = False,
     stages_host: bool = False,
+    multicast: bool = False,
+    fused: bool = False,
 ) -> Options:
     """A small device: few threads and small slots, so that little data pass through every part of a protocol many times."""
     return Options(
@@ -62,4 +67,6 @@ def emulated(
         native=native,
         always_stage=always_stage,
         stages_host=stages_host,
+        multicast=multicast,
+        fused=fused,
     )

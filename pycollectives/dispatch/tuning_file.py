@@ -106,12 +106,17 @@ class Found:
     remark: str
 
 
-def default_path() -> Path:
-    """Where this machine's file lies."""
+def cache_folder() -> Path:
+    """Where this library keeps what it can make again. Raises RuntimeError where there is no home directory."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     folder = Path(cache) if os.path.isabs(cache) else Path("~/.cache")
+    return folder.expanduser() / "pycollectives"
+
+
+def default_path() -> Path:
+    """Where this machine's file lies."""
     digest = hashlib.blake2b(hardware().key().encode(), digest_size=6).hexdigest()
-    return folder.expanduser() / "pycollectives" / f"tuning-{digest}.json"
+    return cache_folder() / f"tuning-{digest}.json"
 
 
 def path_in_use() -> Path | None:

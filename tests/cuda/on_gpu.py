@@ -14,7 +14,8 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
-from pycollectives.device.device import QUEUES, native
+from pycollectives.device.device import native
+from pycollectives.device.sharing import QUEUES
 
 Result = TypeVar("Result")
 os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
@@ -38,13 +39,13 @@ needs_gpu = [
 ]
 
 
-def run(n: int, fn: Callable[..., Result], *args: Any, spread: bool = False, **changes: Any) -> list[Result]:
-    """`fn(comm, *args)` on `n` ranks. Arrays in host memory go through the device. `spread`: over all devices."""
+def run(n: int, fn: Callable[..., Result], *args: Any, spread: int = 0, **changes: Any) -> list[Result]:
+    """`fn(comm, *args)` on `n` ranks. Arrays in host memory go through the device. `spread`: over all devices, or so many."""
     options = replace(emulated() if EMULATED else Options(), stages_host=True, **changes)
 
     def make(rendezvous: Any) -> Communicator:
         if spread:
-            native(EMULATED).use_device(rendezvous.rank % devices())
+            native(EMULATED).use_device(rendezvous.rank % (devices() if spread is True else spread))
         return Communicator(rendezvous, device=options)
 
     return run_threads(n, fn, *args, make=make)

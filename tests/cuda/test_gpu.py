@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from typing import Any
 
 import calls
@@ -10,6 +12,7 @@ import numpy as np
 import on_gpu
 import pytest
 import reference
+import user_ops
 from calls import Call
 
 import pycollectives as pc
@@ -84,6 +87,39 @@ def test_a_disagreement_ends_the_kernels() -> None:
 
     found = on_gpu.run(3, fn)
     assert "MismatchError" in found and "nothing" not in found
+
+
+def elements(comm: Any, dtype: str) -> None:
+    for f, op in ((user_ops.last_set, user_ops.LAST), (user_ops.joined, user_ops.JOINED)):
+        xs = [user_ops.data(dtype, (comm.size * 37,), rank) for rank in range(comm.size)]
+        user_ops.every_way(comm, op, xs, functools.partial(user_ops.fold, f))
+    xs = [user_ops.data("float32", (513,), rank) for rank in range(comm.size)]
+    got = comm.all_reduce(xs[comm.rank], user_ops.AFFINE, deterministic=True)
+    assert got.tobytes() == user_ops.fold(user_ops.affine, xs).tobytes()
+
+
+def matrices(comm: Any, op: Any, dtype: str) -> None:
+    xs = [user_ops.data(dtype, (comm.size * 43, *op.shape), rank, 0) for rank in range(comm.size)]
+    user_ops.every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
+
+
+needs_numba = pytest.mark.skipif(
+    not on_gpu.EMULATED and importlib.util.find_spec("numba_cuda") is None,
+    reason="optional: numba-cuda is not installed",
+)
+
+
+@needs_numba
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_user_operators(dtype: str, native: bool) -> None:
+    on_gpu.run(3, elements, dtype, native=native)
+
+
+@needs_numba
+@pytest.mark.parametrize(("op", "dtype"), [("MATRIX", "int32"), ("MATRIX3", "float64")])
+def test_user_operators_on_blocks(op: str, dtype: str) -> None:
+    on_gpu.run(3, matrices, getattr(user_ops, op), dtype)
 
 
 @pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")

@@ -25,11 +25,20 @@ def run(
     options: Options | None = None,
     seed: int = 1,
     patience: int = 400_000,
+    spread: bool = False,
+    **limits: int,
 ) -> list[Result]:
-    """`fn(comm, *args)` on `n` ranks that are threads. `patience`: polls in vain before a run is called a hang."""
+    """`fn(comm, *args)` on `n` ranks that are threads. `patience`: polls in vain before a run is called a hang. `limits`: the
+    `processors` of a device, and the `resident_threads` that one holds. `spread`: over devices.
+    """
     chosen = emulated() if options is None else options
-    device().configure(seed=seed, patience=patience)
-    return run_threads(n, fn, *args, make=lambda rendezvous: Communicator(rendezvous, device=chosen))
+    device().configure(seed=seed, patience=patience, **limits)
+
+    def make(rendezvous: Any) -> Communicator:
+        device().use_device(rendezvous.rank if spread else 0)
+        return Communicator(rendezvous, device=chosen)
+
+    return run_threads(n, fn, *args, make=make)
 
 
 def mutants() -> list[str]:

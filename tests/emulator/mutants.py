@@ -46,7 +46,7 @@ def work(comm: Any, calls: int) -> bool:
 def disagree(comm: Any) -> bool:
     """Ranks with other counts: does one of them notice?"""
     try:
-        comm.all_reduce(np.ones(64 + 8 * comm.rank, np.float32), algorithm="one_shot")
+        comm.all_reduce(np.ones(64 + 8 * comm.rank, np.int64), algorithm="one_shot")
     except pc.MismatchError:
         return True
     except pc.CollectiveError:
@@ -55,8 +55,12 @@ def disagree(comm: Any) -> bool:
 
 
 def options_for(protocol: str, seed: int) -> device.Options:
-    """`protocol`: that of the interpreter, or "native"."""
+    """`protocol`: that of the interpreter, "native", "multicast", or "fused": Simple, one grid for all ranks."""
     shape = {"threads": 32 * (1 + seed % 2), "blocks": 1 + seed % 2}
+    if protocol == "multicast":
+        return device.emulated(native=True, multicast=True, **shape)
+    if protocol == "fused":
+        return device.emulated("simple", fused=True, **shape)
     if protocol == "native":
         return device.emulated(native=True, always_stage=seed % 3 == 0, **shape)
     return device.emulated(protocol, **shape)
@@ -69,7 +73,15 @@ def judge(protocol: str, seeds: int, calls: int) -> str:
         options = options_for(protocol, seed)
         before = module.statistics()[1]
         try:
-            right = emulated.run(2 + seed % 2, work, calls, options=options, seed=seed, patience=60_000)
+            right = emulated.run(
+                2 + seed % 2,
+                work,
+                calls,
+                options=options,
+                seed=seed,
+                patience=60_000,
+                spread=options.multicast,
+            )
         except pc.DeviceError:
             return "hang"
         except pc.CollectiveError:  # a false alarm of a disagreement
@@ -79,7 +91,8 @@ def judge(protocol: str, seeds: int, calls: int) -> str:
         if module.statistics()[1] != before:
             return "scope"
     try:
-        seen = emulated.run(2, disagree, options=options_for(protocol, 1), seed=1, patience=60_000)
+        options = options_for(protocol, 1)
+        seen = emulated.run(2, disagree, options=options, seed=1, patience=60_000, spread=options.multicast)
     except pc.CollectiveError:
         return "disagreement"
     return "nothing" if any(seen) else "disagreement"

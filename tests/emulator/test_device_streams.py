@@ -41,9 +41,10 @@ def copy(stream: int, to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) ->
     emulated.device().copy(stream, to.ctypes.data, source.ctypes.data, to.nbytes)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("kind", [fake.CupyArray, fake.TorchTensor])
-def test_in_the_order_of_the_stream(kind: Any, native: bool) -> None:
+def test_in_the_order_of_the_stream(kind: Any, native: bool, fused: bool) -> None:
     """The input is written on the caller's stream before the call, and the output read there after it."""
 
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
@@ -56,10 +57,11 @@ def test_in_the_order_of_the_stream(kind: Any, native: bool) -> None:
         assert isinstance(made, kind) and not seen.any(), "nothing waits"
         return lambda: np.array_equal(seen, np.arange(300) * sum(range(1, comm.size + 1)))
 
-    assert run(3, fn, native=native) == [True] * 3
+    assert run(3, fn, native=native, fused=fused) == [True] * 3
 
 
-def test_every_verb() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_verb(fused: bool) -> None:
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
         n, r = comm.size, comm.rank
         block = np.arange(5, dtype=np.int64) + 10 * r
@@ -82,10 +84,11 @@ def test_every_verb() -> None:
         made.append((mine, total[r]))
         return lambda: all(np.array_equal(one.memory, want) for one, want in made)
 
-    assert run(3, fn) == [True] * 3
+    assert run(3, fn, fused=fused) == [True] * 3
 
 
-def test_async_runs_beside_the_stream() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_async_runs_beside_the_stream(fused: bool) -> None:
     """On a stream of its own that begins where the caller's stands; `wait` orders what the caller does afterwards."""
 
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
@@ -98,10 +101,11 @@ def test_async_runs_beside_the_stream() -> None:
         copy(stream, seen, made.memory)
         return lambda: work.done() and np.array_equal(seen, 2 * np.arange(70) + 1)
 
-    assert run(2, fn) == [True] * 2
+    assert run(2, fn, fused=fused) == [True] * 2
 
 
-def test_calls_run_in_order_whatever_their_streams() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_calls_run_in_order_whatever_their_streams(fused: bool) -> None:
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
         module = emulated.device()
         other = module.make_stream()
@@ -112,7 +116,7 @@ def test_calls_run_in_order_whatever_their_streams() -> None:
         module.synchronize(other)
         return lambda: np.array_equal(memory, (2 * np.arange(40) + 1) * 8)
 
-    assert run(2, fn) == [True] * 2
+    assert run(2, fn, fused=fused) == [True] * 2
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -136,7 +140,31 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
     assert run(2, fn, native=native) == [True] * 2
 
 
-def test_a_plan_follows_the_current_stream() -> None:
+def test_an_operator_of_the_callers_on_a_stream() -> None:
+    """It is loaded when the calls before it have ended, and can be captured once it is."""
+    pytest.importorskip("numba")
+    op = pc.op(lambda a, b: a + 2 * b)
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        first = comm.all_reduce(fake.CupyArray(np.ones(300)))
+        x = np.full(40, 1 + comm.rank, np.int32)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, op, out=on, algorithm="two_shot")  # 5
+        assert (first.memory == 2).all() and x[0] == 1 + comm.rank, "one has ended, the other is queued"
+        module.begin_capture(stream)
+        comm.all_reduce(on, op, out=on, algorithm="two_shot")
+        replay = module.end_capture(stream)
+        replay(stream)
+        replay(stream)  # 45
+        return lambda: bool((x == 45).all())
+
+    for native in (False, True):
+        assert run(2, fn, native=native) == [True] * 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_plan_follows_the_current_stream(fused: bool) -> None:
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
         x = np.full(9, comm.rank + 1.0)
         again = comm.plan("all_reduce", fake.CupyArray(x), out=fake.CupyArray(x))
@@ -144,7 +172,7 @@ def test_a_plan_follows_the_current_stream() -> None:
             again()
         return lambda: bool((x == 12).all())
 
-    assert run(2, fn) == [True] * 2
+    assert run(2, fn, fused=fused) == [True] * 2
 
 
 def test_two_ranks_on_one_stream() -> None:
@@ -239,8 +267,6 @@ def test_what_cannot_be_done_is_refused() -> None:
             comm.plan("all_reduce", strided)
         with pytest.raises(pc.InvalidArgumentError, match="is on device 3"):
             comm.all_reduce(fake.CupyArray(np.ones(4), device=3))
-        with pytest.raises(pc.UnsupportedError, match="user operators"):
-            comm.all_reduce(fake.CupyArray(np.ones(4)), op=pc.op(lambda a, b: a + 2 * b, commutative=False))
         return True
 
     assert run(2, fn) == [True] * 2
@@ -250,7 +276,8 @@ def test_blocks_of_all_ranks_fit_on_their_device() -> None:
     """They wait for each other, so they have to be there together."""
 
     def fn(comm: Any) -> int:
-        return int(comm._device.blocks)
+        return int(comm._device.share.blocks)
 
-    assert emulated.run(4, fn, options=device.emulated(blocks=64)) == [33] * 4  # of 132
+    full = {"processors": 132, "resident_threads": 32}
+    assert emulated.run(4, fn, options=device.emulated(blocks=64), **full) == [33] * 4  # of 132
     assert emulated.run(2, fn, options=device.emulated(blocks=8)) == [8] * 2

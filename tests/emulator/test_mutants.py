@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 ALL = ("simple", "ll", "ll128")
 BY_RESULTS = {
-    "none": (*ALL, "native"),
+    "none": (*ALL, "native", "multicast", "fused"),
     "no_credit_wait": ALL,
     "credit_never_given": ALL,
     "credit_too_early": ALL,
@@ -37,20 +37,22 @@ BY_RESULTS = {
     "line_flag_unchecked": ("ll128",),
     "no_vote": ("ll128",),
     "no_split": ("ll128",),
-    "gate_before_work": ("native",),
-    "gate_not_awaited": ("native",),
-    "gate_not_checked": ("native",),
+    "gate_before_work": ("native", "multicast"),
+    "gate_not_awaited": ("native", "multicast"),
+    "gate_not_checked": ("native", "multicast"),
+    "gate_not_released": ("multicast",),
+    "no_alias_fence": ("multicast",),
 }
 BY_RACES = {
-    "none": (*ALL, "native"),
+    "none": (*ALL, "native", "multicast", "fused"),
     "credit_not_acquired": ("simple",),
     "credit_not_released": ("simple",),
     "cell_not_released": ("simple",),
     "cell_not_acquired": ("simple",),
     "end_moves_on": ("simple",),
     "no_barrier_after_work": ("simple",),
-    "gate_not_released": ("native",),
-    "gate_not_acquired": ("native",),
+    "gate_not_released": ("native", "multicast"),
+    "gate_not_acquired": ("native", "multicast"),
 }
 SANITIZED = "PYCOLLECTIVES_EMULATED_THREAD"  # the folder of a build with ThreadSanitizer
 

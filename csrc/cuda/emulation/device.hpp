@@ -4,6 +4,7 @@
 // a missing barrier, release or acquire is a data race that it reports, on any schedule.
 #pragma once
 
+#include "core/user_op.hpp"
 #include "cuda/emulation/machine.hpp"
 
 #define PC_UNROLL
@@ -128,8 +129,18 @@ PC_DEVICE uint16_t half_of_float(float value) {
   return bits;
 }
 
+// The operator is the function that combines on the CPU (core/user_op.hpp), whose result is none of its operands.
+template <class Acc>
+PC_DEVICE void call_operator(const void* function, Acc& acc, const Acc& next, uint32_t items) {
+  Acc result = acc;
+  reinterpret_cast<UserFunction>(reinterpret_cast<uintptr_t>(function))(&acc, &next, &result, items);
+  acc = result;
+}
+
 PC_DEVICE void pause(const char* what, int peer, uint64_t number) { emulation::spin(what, peer, number); }
 PC_DEVICE void note(uint32_t instruction, uint32_t slice) { emulation::note(instruction, slice); }
 PC_DEVICE bool mutant(int which) { return emulation::mutant_in_use() == which; }
 
 }  // namespace pc::cuda
+
+#include "cuda/emulation/multimem.hpp"

@@ -14,13 +14,20 @@ constexpr bool kBuffered = true;
 
 uint32_t lines = 0;  // numbers of LL128 lines
 
+void store(const Pending& p) {
+  __atomic_store_n(p.address, p.value, __ATOMIC_RELAXED);
+  if (!p.fenced) return;
+  __atomic_store_n(p.alias, p.value, __ATOMIC_RELAXED);
+  *p.synced = p.value;
+}
+
 void commit(Block& block, size_t which) {
   const Pending chosen = block.pending[which];
   const auto goes = [&](const Pending& p) {
     return chosen.line ? p.line == chosen.line : p.address == chosen.address;
   };
   for (const Pending& p : block.pending)
-    if (goes(p)) __atomic_store_n(p.address, p.value, __ATOMIC_RELAXED);
+    if (goes(p)) store(p);
   std::erase_if(block.pending, goes);
 }
 
@@ -29,14 +36,14 @@ void make_room(Block& block, size_t for_how_many) {
     commit(block, scheduler().draw() % block.pending.size());
 }
 
-void hold(Block& block, uint64_t* address, uint64_t value, uint32_t line) {
+void hold(Block& block, const Pending& pending) {
   for (size_t i = 0; i < block.pending.size(); ++i) {  // stores to one place keep their order
-    if (block.pending[i].address == address) {
+    if (block.pending[i].address == pending.address) {
       commit(block, i);
       break;
     }
   }
-  block.pending.push_back({address, value, line});
+  block.pending.push_back(pending);
 }
 
 uint64_t visible(const Block& block, const uint64_t* address) {
@@ -48,7 +55,7 @@ uint64_t visible(const Block& block, const uint64_t* address) {
 }  // namespace
 
 void commit_all(Block& block) {
-  for (const Pending& p : block.pending) __atomic_store_n(p.address, p.value, __ATOMIC_RELAXED);
+  for (const Pending& p : block.pending) store(p);
   block.pending.clear();
 }
 
@@ -57,13 +64,18 @@ void commit_some(Block& block) {
     commit(block, scheduler().draw() % block.pending.size());
 }
 
-void post(void* address, uint64_t value) {
+void post(Pending pending) {
   Block& block = *scheduler().current->block;
   if (kBuffered) {
     make_room(block, 1);
-    hold(block, static_cast<uint64_t*>(address), value, 0);
-  } else
-    __atomic_store_n(static_cast<uint64_t*>(address), value, __ATOMIC_RELAXED);
+    hold(block, pending);
+  } else {
+    store(pending);
+  }
+}
+
+void post(void* address, uint64_t value) {
+  post({static_cast<uint64_t*>(address), value, 0, nullptr, nullptr, false});
 }
 
 uint64_t peek(const void* address) {
@@ -91,7 +103,7 @@ void warp_step(void* address, uint64_t (&value)[2], Meeting meeting) {
       if (meeting == Meeting::load)
         moved = visible(*thread.block, at);
       else if (kBuffered)
-        hold(*thread.block, at, moved, lines);
+        hold(*thread.block, {at, moved, lines, nullptr, nullptr, false});
       else
         __atomic_store_n(at, moved, __ATOMIC_RELAXED);
     }
@@ -134,14 +146,13 @@ Release& release_of(const void* address) {
 void on_acquire(const void* address) {
   Scheduler& s = scheduler();
   const Release& release = release_of(address);
-  if (release.address && release.device != s.current->block->run->grid.device &&
-      release.scope != Scope::system)
+  if (release.address && release.device != s.current->block->rank && release.scope != Scope::system)
     ++s.statistics.scope_errors;
 }
 
 void on_release(const void* address, Scope scope) {
   commit_all(*scheduler().current->block);
-  release_of(address) = {address, scheduler().current->block->run->grid.device, scope};
+  release_of(address) = {address, scheduler().current->block->rank, scope};
 }
 
 }  // namespace pc::emulation

@@ -24,6 +24,10 @@ void body(void* argument) {
   s.remove(thread);
   s.progress();
   if (--block.live && block.arrived >= block.live) open_barrier(block);
+  if (!block.live) {
+    s.resident[block.run->grid.device] -= block.run->grid.threads;
+    s.left = true;
+  }
   if (--block.run->live == 0) s.over.push_back(block.run);
   s.next();
   std::abort();  // an ended thread runs no more
@@ -70,6 +74,55 @@ Machine& Machine::instance() {
   return one;
 }
 
+namespace {
+
+void enter(Block& block) {
+  Scheduler& s = scheduler();
+  block.begun = true;
+  ++block.run->begun;
+  s.resident[block.run->grid.device] += block.run->grid.threads;
+  for (Thread& thread : block.threads) {
+    if (s.spare.empty()) {
+      thread.fibre = new Fibre(&body);
+    } else {
+      thread.fibre = s.spare.back().release();
+      s.spare.pop_back();
+    }
+    thread.fibre->arm(&thread);
+    s.add(&thread);
+  }
+}
+
+// Begins the blocks that there is room for, grid by grid: none overtakes one that waits.
+void admit() {
+  Scheduler& s = scheduler();
+  s.crowded = s.left = false;
+  bool full[kDevices] = {};
+  for (const auto& run : s.runs) {
+    const Grid& g = run->grid;
+    const auto room = [&](unsigned blocks) {
+      return s.resident[g.device] + blocks * g.threads <= s.options.processors * s.options.resident_threads;
+    };
+    if (run->begun == g.blocks) continue;
+    if (g.cooperative && !room(g.blocks)) full[g.device] = true;
+    while (!full[g.device] && run->begun < g.blocks) {
+      if (room(1))
+        enter(*run->blocks[run->begun]);
+      else
+        full[g.device] = true;
+    }
+    s.crowded |= run->begun < g.blocks;
+  }
+}
+
+void give_up_fibres(const Run& run) {
+  for (const auto& block : run.blocks)
+    for (Thread& thread : block->threads)
+      if (thread.fibre) scheduler().spare.emplace_back(thread.fibre);
+}
+
+}  // namespace
+
 const Statistics& Machine::statistics() const { return scheduler().statistics; }
 void Machine::reset() { scheduler().statistics = {}; }
 
@@ -82,6 +135,7 @@ void Machine::start(Grid grid) {
   for (unsigned b = 0; b < g.blocks; ++b) {
     auto block = std::make_unique<Block>();
     block->run = run.get();
+    block->rank = g.ranks.empty() ? g.rank : g.ranks[b / g.share];
     block->live = g.threads;
     block->shared.reset(new char[g.shared_bytes]);
     std::memset(block->shared.get(), 0xa5, g.shared_bytes);  // as on a GPU, it holds anything
@@ -94,14 +148,6 @@ void Machine::start(Grid grid) {
       thread.self = {{t}, {b}, {g.threads}, {g.blocks}};
       thread.block = block.get();
       thread.warp = &block->warps[t / kWarp];
-      if (s.spare.empty()) {
-        thread.fibre = new Fibre(&body);
-      } else {
-        thread.fibre = s.spare.back().release();
-        s.spare.pop_back();
-      }
-      thread.fibre->arm(&thread);
-      s.add(&thread);
     }
     run->blocks.push_back(std::move(block));
   }
@@ -111,6 +157,7 @@ void Machine::start(Grid grid) {
   s.over.reserve(s.runs.size() + 1);
   __tsan_release(run.get());
   s.runs.push_back(std::move(run));
+  s.crowded = s.left = true;  // it begins when the machine runs
 }
 
 std::string Machine::run(const Options& options) {
@@ -121,6 +168,7 @@ std::string Machine::run(const Options& options) {
   s.trouble.clear();
   Fibre::adopt(s.main);
   while (!s.runs.empty() && s.trouble.empty()) {
+    if (s.crowded && s.left) admit();
     if (s.ready.empty() && s.over.empty()) {
       s.hang("deadlock, every thread waits at a barrier:");
       break;
@@ -134,8 +182,7 @@ std::string Machine::run(const Options& options) {
       Run* ended = s.over.back();
       s.over.pop_back();
       __tsan_acquire(ended);
-      for (const auto& block : ended->blocks)
-        for (Thread& thread : block->threads) s.spare.emplace_back(thread.fibre);
+      give_up_fibres(*ended);
       const auto at =
           std::find_if(s.runs.begin(), s.runs.end(), [&](const auto& r) { return r.get() == ended; });
       const std::function<void()> done = std::move(ended->grid.done);
@@ -143,10 +190,9 @@ std::string Machine::run(const Options& options) {
       if (done) done();
     }
   }
-  for (const auto& run : s.runs)  // what hangs is given up
-    for (const auto& block : run->blocks)
-      for (Thread& thread : block->threads) s.spare.emplace_back(thread.fibre);
+  for (const auto& run : s.runs) give_up_fibres(*run);  // what hangs is given up
   s.runs.clear();
+  std::fill_n(s.resident, kDevices, 0u);
   s.ready.clear();
   s.over.clear();
   return s.trouble;

@@ -8,6 +8,7 @@
 //     emulation/fibre.hpp     a stack to run on
 //     emulation/machine.hpp   what kernels call, and how they are started
 //     emulation/scheduler.hpp blocks, warps, whose turn it is; meetings.cpp: barriers; lines.cpp: stores that are seen later
+//     emulation/multicast.cpp memory that is reached by two addresses; driver.cpp: how it is made
 //     emulation/device.hpp    the functions of kernels/ptx.cuh on top
 //     emulation/runtime.hpp   memory, streams and launches: the part of the CUDA runtime that the host side uses
 #pragma once
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace pc::emulation {
 
@@ -44,6 +46,16 @@ void post(void* address, uint64_t value);
 uint64_t peek(const void* address);
 void post_warp(void* address, const uint64_t (&value)[2]);
 void peek_warp(const void* address, uint64_t (&value)[2]);
+// Multicast addresses (multicast.cpp). `at` stands for a place in each replica; threads that use it see the views of the replicas, and
+// what was stored by one kind of address is seen by the other kind behind a fence only.
+constexpr unsigned kMostReplicas = 8;
+unsigned replicas(const void* at);
+void* replica(const void* at, unsigned which);  // where its owner has it
+void* view(const void* at, unsigned which);
+void peek_replica(const void* at, unsigned which, void* vector);  // 16 bytes
+void post_replica(void* at, unsigned which, const void* vector);
+void fence_aliases();
+unsigned pick(unsigned count);
 void on_acquire(const void* address);
 void on_release(const void* address, Scope scope);
 void after_store();
@@ -59,15 +71,21 @@ struct Options {
   uint64_t seed = 1;
   uint64_t patience = 400000;  // polls in vain, of all threads together, before the run is called a hang
   bool starve = true;
+  unsigned processors = 132,
+           resident_threads = 512;  // of a device; that a processor holds, whatever their blocks
 };
 
 struct Statistics {
   uint64_t switches = 0, scope_errors = 0;
 };
 
-// A grid to run. `device`: the GPU it is on; memory that another one wrote takes a release to the system.
+// A grid to run. `rank`, as if on a GPU of its own: memory that another one wrote takes a release to the system. Blocks begin when
+// there is room on `device`; those of a cooperative grid all at once.
 struct Grid {
   int rank = 0, device = 0;
+  std::vector<int> ranks;  // of a grid for several: `share` blocks each
+  unsigned share = 1;
+  bool cooperative = false;
   unsigned blocks = 1, threads = 32;
   size_t shared_bytes = 0;
   std::function<void()> kernel;

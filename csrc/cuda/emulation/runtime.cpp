@@ -28,6 +28,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "device not ready";
     case cudaErrorPeerAccessAlreadyEnabled:
       return "peer access is already enabled";
+    case cudaErrorCooperativeLaunchTooLarge:
+      return "too many blocks in cooperative launch";
     case cudaErrorLaunchFailure:
       return "the kernels of a stream hang";
   }
@@ -53,8 +55,9 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount      ? 132
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? static_cast<int>(options().processors)
            : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+           : attribute == cudaDevAttrCooperativeLaunch      ? 1
                                                             : 0;
   return cudaSuccess;
 }
@@ -111,7 +114,7 @@ cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsi
   return cudaSuccess;
 }
 cudaError_t cudaIpcCloseMemHandle(void*) { return cudaSuccess; }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) {
-  *blocks = 4;
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, size_t) {
+  *blocks = static_cast<int>(options().resident_threads) / threads;
   return cudaSuccess;
 }

@@ -19,6 +19,7 @@ enum cudaError_t : int {
   cudaErrorNotReady = 600,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
 };
 
 namespace pc::emulation {
@@ -48,7 +49,8 @@ enum cudaMemcpyKind {
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrCooperativeLaunch = 95
 };
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0,
                           cudaIpcMemLazyEnablePeerAccess = 1;
@@ -103,6 +105,15 @@ namespace pc::emulation {
 cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
                    size_t shared_bytes, cudaStream_t stream, cudaStream_t home);
 
+// The same for several ranks in one grid, `share` blocks each: all begin at once.
+cudaError_t launch_cooperative(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument,
+                               size_t bytes, size_t shared_bytes, cudaStream_t stream, cudaStream_t home,
+                               const std::vector<int>& ranks, unsigned share);
+
+void between_runs(const std::function<void()>& act);  // at once, while no kernel runs
+
+void belong(cudaStream_t stream, cudaStream_t home);  // to the rank that works on it
+
 void later(cudaStream_t stream, std::function<void()> act);  // the host does it when the stream comes there
 
 // What is queued in between runs at each launch of the graph instead.
@@ -114,6 +125,7 @@ void join(cudaStream_t stream, const std::string& name, int rank, int size);
 void abandon(cudaStream_t stream);  // its rank waits no more, and nobody waits for it
 
 void set_options(const Options& options);
+Options options();
 Statistics statistics();
 std::string last_trouble();  // of the last run that hung
 

@@ -30,7 +30,7 @@ void Scheduler::to_main() {
 }
 
 void Scheduler::next() {
-  if (!trouble.empty() || !over.empty() || ready.empty()) return to_main();
+  if (!trouble.empty() || !over.empty() || (crowded && left) || ready.empty()) return to_main();
   Thread* from = current;
   Thread* to = pick();
   if (to == from) return;
@@ -59,12 +59,19 @@ void Scheduler::hang(const char* why) {
   trouble = why;
   for (const auto& run : runs) {
     for (const auto& block : run->blocks) {
+      if (!block->begun) {
+        char text[200];
+        std::snprintf(text, sizeof text, "\n  rank %d block %u: waits for room on device %d", block->rank,
+                      block->threads[0].self.block.x, run->grid.device);
+        trouble += text;
+        continue;
+      }
       int shown = 0;
       const char* last = nullptr;
       for (const Thread& thread : block->threads) {
         if (thread.ended || shown == 3 || (last == thread.doing && shown > 0)) continue;
         char line[200];
-        std::snprintf(line, sizeof line, "\n  rank %d block %u thread %u: %s", run->grid.rank,
+        std::snprintf(line, sizeof line, "\n  rank %d block %u thread %u: %s", block->rank,
                       thread.self.block.x, thread.self.thread.x, thread.doing);
         trouble += line;
         if (thread.peer >= 0) {

@@ -23,6 +23,7 @@ void __tsan_release(void* address);
 namespace pc::emulation {
 
 constexpr unsigned kWarp = 32;
+constexpr int kDevices = 8;
 constexpr size_t kPending = 128;  // lines that a block has stored and others do not see yet
 
 struct Block;
@@ -43,6 +44,9 @@ struct Pending {
   uint64_t* address;
   uint64_t value;
   uint32_t line;
+  uint64_t* alias;   // of a multicast store: where the owner has it
+  uint64_t* synced;  // and what both had last
+  bool fenced;       // it goes there, too
 };
 
 struct Thread {
@@ -64,6 +68,8 @@ struct Run;
 
 struct Block {
   Run* run;
+  int rank = 0;
+  bool begun = false;
   unsigned live, arrived = 0;
   char edge[2];
   bool any[2] = {};
@@ -75,9 +81,9 @@ struct Block {
   std::unique_ptr<char[]> shared;
 };
 
-struct Run {  // a grid that is on the device
+struct Run {  // a grid that is on the device, or waits for room there
   Grid grid;
-  unsigned live = 0;
+  unsigned live = 0, begun = 0;  // threads; blocks
   std::vector<std::unique_ptr<Block>> blocks;
 };
 
@@ -92,6 +98,8 @@ class Scheduler {
   Options options;
   Statistics statistics;
   uint64_t random = 1, idle = 0;
+  unsigned resident[kDevices] = {};    // threads
+  bool crowded = false, left = false;  // blocks wait for room; some has been made
   std::string trouble;
 
   uint64_t draw() {
@@ -125,5 +133,6 @@ void open(unsigned mask);                   // the others go on
 
 void commit_some(Block& block);
 void commit_all(Block& block);
+void post(Pending pending);
 
 }  // namespace pc::emulation

@@ -180,8 +180,13 @@ Stream::~Stream() {
   alive.erase(this);
 }
 
+namespace {
+
 cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
-                   size_t shared_bytes, cudaStream_t on, cudaStream_t home) {
+                   size_t shared_bytes, cudaStream_t on, cudaStream_t home, const std::vector<int>* ranks,
+                   unsigned share) {
+  int device;
+  static_cast<void>(cudaGetDevice(&device));
   const auto copy = std::make_shared<std::vector<char>>(static_cast<const char*>(argument),
                                                         static_cast<const char*>(argument) + bytes);
   const std::scoped_lock lock(mutex_);
@@ -190,13 +195,43 @@ cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const voi
   adopt(stream, *home);
   Job job;
   job.grid.rank = home->rank;
-  job.grid.device = home->rank;  // each rank as if on a device of its own: scopes are checked between ranks
+  job.grid.device = device;
+  if (ranks) {
+    if (grid.x * block.x > options_.processors * options_.resident_threads)
+      return cudaErrorCooperativeLaunchTooLarge;
+    job.grid.cooperative = true;
+    job.grid.ranks = *ranks;
+    job.grid.share = share;
+  }
   job.grid.blocks = grid.x;
   job.grid.threads = block.x;
   job.grid.shared_bytes = shared_bytes;
   job.grid.kernel = [invoke, copy] { invoke(copy->data()); };
   push(stream, std::move(job));
   return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
+                   size_t shared_bytes, cudaStream_t on, cudaStream_t home) {
+  return launch(invoke, grid, block, argument, bytes, shared_bytes, on, home, nullptr, 1);
+}
+
+cudaError_t launch_cooperative(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument,
+                               size_t bytes, size_t shared_bytes, cudaStream_t on, cudaStream_t home,
+                               const std::vector<int>& ranks, unsigned share) {
+  return launch(invoke, grid, block, argument, bytes, shared_bytes, on, home, &ranks, share);
+}
+
+void between_runs(const std::function<void()>& act) {
+  const std::scoped_lock lock(mutex_);
+  act();
+}
+
+void belong(cudaStream_t stream, cudaStream_t home) {
+  const std::scoped_lock lock(mutex_);
+  adopt(*resolve(stream), *home);
 }
 
 void join(cudaStream_t stream, const std::string& name, int rank, int size) {
@@ -240,6 +275,11 @@ std::function<void(cudaStream_t)> end_capture(cudaStream_t stream) {
 void set_options(const Options& options) {
   const std::scoped_lock lock(mutex_);
   options_ = options;
+}
+
+Options options() {
+  const std::scoped_lock lock(mutex_);
+  return options_;
 }
 
 Statistics statistics() {
@@ -304,8 +344,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t which, cudaEvent_t event, unsigned)
   if (!event->progress) return cudaSuccess;
   if (alive.contains(event->stream)) {  // streams that wait for each other belong to one rank
     Stream &own = home_of(stream), &other = home_of(*event->stream);
-    if (other.gang) adopt(stream, other);
-    if (own.gang) adopt(*event->stream, own);
+    const bool same_gang = own.gang && own.gang == other.gang;  // two ranks share a launch
+    if (other.gang && !same_gang) adopt(stream, other);
+    if (own.gang && !same_gang) adopt(*event->stream, own);
   }
   Job job;
   job.awaited = event->progress;

@@ -35,9 +35,11 @@ std::vector<uint32_t> channels_of_refs(const Plan& plan) {
 
 DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions& options,
                        const Segment& segment) {
-  const auto narrow = static_cast<uint32_t>(item_size(options.dtype));
-  const uint32_t full = options.wide ? static_cast<uint32_t>(item_size(accumulation(options.dtype))) : narrow;
-  const uint32_t grain = std::max(1u, kLineBytes / narrow), group = kVectorBytes / narrow;
+  const uint32_t narrow = options.item(), full = options.wide ? options.accumulated() : narrow;
+  const uint32_t group = options.user ? options.user->item().group : kVectorBytes / narrow;
+  const bool in_vectors = options.user && !options.user->item().in_one_vector();       // of several each
+  const uint32_t vectors = in_vectors ? options.user->item().vectors : full / narrow;  // of a wide group
+  const uint32_t grain = (std::max(1u, kLineBytes / narrow) + group - 1) / group * group;
 
   Chunking chunking;
   const Extents held = lay_out(plan, extent, grain, chunking);
@@ -59,8 +61,7 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
       longest = std::max(longest, chunking.cut(piece.length, c).length);
 
   const uint32_t slot = segment.mailbox[static_cast<uint32_t>(options.protocol)].slot_bytes;
-  const uint64_t most =
-      uint64_t{group} * groups_in_slot(options.protocol, slot, plan.max_message, full / narrow);
+  const uint64_t most = uint64_t{group} * groups_in_slot(options.protocol, slot, plan.max_message, vectors);
   if (most == 0)
     throw Error(ErrorKind::unsupported, "a message of this schedule has " + std::to_string(plan.max_message) +
                                             " chunks, too many for a slot of " + std::to_string(slot) +
@@ -86,8 +87,14 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
     table.push_back(
         {(piece.offset + part.offset) * unit, part.length, static_cast<uint32_t>(ref.where), unit});
   }
-  instructions = append(bytes, plan.instructions);
-  operands = append(bytes, plan.operands);
+  std::vector<Instruction> program = plan.instructions;
+  std::vector<Operand> sources = plan.operands;
+  if (in_vectors) {
+    for (Instruction& in : program) in.flags |= Instruction::store_wide | Instruction::send_wide;
+    for (Operand& operand : sources) operand.wide = 1;
+  }
+  instructions = append(bytes, program);
+  operands = append(bytes, sources);
   refs = append(bytes, table);
   connections = append(bytes, plan.connections);
   peers = append(bytes, plan.peers);

@@ -11,6 +11,7 @@
 #include "core/blocks.hpp"
 #include "core/reduce.hpp"
 #include "cuda/host/segment.hpp"
+#include "cuda/host/user_kernels.hpp"
 
 namespace pc::cuda {
 
@@ -25,9 +26,17 @@ struct CallOptions {
   bool hand;   // by the ring that is written by hand; the plan is that of the schedule
   Epilogue epilogue;
   uint64_t fingerprint;
-  uint32_t threads;      // per block
-  uint32_t lanes;        // blocks per channel at most
-  uint32_t least_slice;  // bytes: shorter slices are not worth another block
+  uint32_t threads;                         // per block
+  uint32_t lanes;                           // blocks per channel at most
+  uint32_t least_slice;                     // bytes: shorter slices are not worth another block
+  std::shared_ptr<const UserKernels> user;  // an operator of the caller's; counts are in its items
+
+  // Bytes of what is counted, and of the same while it is combined.
+  uint32_t item() const { return user ? user->item().bytes : static_cast<uint32_t>(item_size(dtype)); }
+  uint32_t accumulated() const {
+    return user ? user->item().accumulated : static_cast<uint32_t>(item_size(accumulation(dtype)));
+  }
+  uint32_t packed_op() const { return user ? user->item().packed() : static_cast<uint32_t>(op); }
 };
 
 struct DevicePlan {

@@ -4,9 +4,15 @@
 
 namespace pc::cuda {
 
+bool serves(Direct algorithm, const CallOptions& options, Multimem form) {
+  if (algorithm == Direct::all_gather || algorithm == Direct::broadcast) return true;
+  if (form == Multimem::none || (options.epilogue.kind && !can_finish(form))) return false;
+  return algorithm != Direct::one_shot || is_exact(form);
+}
+
 DirectLayout::DirectLayout(const DirectOptions& direct, const CallOptions& options, const Segment& segment,
                            uint32_t rank, uint32_t size) {
-  const auto item = static_cast<uint32_t>(item_size(options.dtype));
+  const uint32_t item = options.item();
   const uint32_t grain = std::max(1u, kLineBytes / item);
   const auto up = [](uint64_t x, uint64_t to) { return (x + to - 1) / to * to; };
   const uint64_t count = direct.count;
@@ -62,7 +68,8 @@ DirectLayout::DirectLayout(const DirectOptions& direct, const CallOptions& optio
   call.rank = rank;
   call.size = size;
   call.dtype = static_cast<uint32_t>(options.dtype);
-  call.op = static_cast<uint32_t>(options.op);
+  call.op = options.packed_op();
+  call.user = options.user ? options.user->function() : nullptr;
 }
 
 }  // namespace pc::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/host/device_plan.hpp"
+#include "cuda/kernels/multimem.hpp"
 
 namespace pc::cuda {
 
@@ -14,6 +15,9 @@ struct DirectOptions {
   uint32_t root;  // broadcast
   uint32_t blocks;
 };
+
+// Does the switch, which combines in `form`, give the result of this call? All ranks get the same bits.
+bool serves(Direct algorithm, const CallOptions& options, Multimem form);
 
 // The sizes of a call, without addresses; and the bytes of its input and output.
 struct DirectLayout {

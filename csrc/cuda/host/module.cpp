@@ -16,10 +16,10 @@ namespace {
 
 std::unique_ptr<Rank> make_rank(const std::string& name, int rank, uint32_t size, int device, uint32_t blocks,
                                 uint32_t depth, const std::array<uint32_t, kProtocols>& slot_bytes,
-                                uint32_t number_bits, uint64_t staging_bytes) {
+                                uint32_t number_bits, uint64_t staging_bytes, bool fused) {
   SegmentOptions options{size, blocks, depth, {}, number_bits, staging_bytes};
   std::copy(slot_bytes.begin(), slot_bytes.end(), options.slot_bytes);
-  return std::make_unique<Rank>(name, rank, device, options);
+  return std::make_unique<Rank>(name, rank, device, options, fused);
 }
 
 void require(const CallOptions& options) {
@@ -36,7 +36,7 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                                       std::pair<uint32_t, uint32_t> held_out, int protocol, int dtype, int op,
                                       bool moves, bool wide, bool any, bool hand, int epilogue, double factor,
                                       uint64_t fingerprint, uint32_t threads, uint32_t lanes,
-                                      uint32_t least_slice) {
+                                      uint32_t least_slice, std::shared_ptr<UserKernels> user) {
   const CallOptions options{static_cast<Protocol>(protocol),
                             static_cast<DType>(dtype),
                             static_cast<ReduceOp>(op),
@@ -48,7 +48,8 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
                             fingerprint,
                             threads,
                             lanes,
-                            least_slice};
+                            least_slice,
+                            std::move(user)};
   require(options);
   if (hand && (options.dtype != DType::float32 || options.op != ReduceOp::sum ||
                options.protocol != Protocol::simple || options.epilogue.kind || plan->channels.size() > 1))
@@ -59,7 +60,8 @@ std::shared_ptr<PreparedCall> prepare(Rank& self, std::shared_ptr<Plan> plan,
 std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64_t count, uint32_t root,
                                                int dtype, int op, bool moves, bool any, int epilogue,
                                                double factor, uint64_t fingerprint, uint32_t threads,
-                                               uint32_t blocks, uint32_t least_slice, bool always_stage) {
+                                               uint32_t blocks, uint32_t least_slice, bool always_stage,
+                                               bool any_order, std::shared_ptr<UserKernels> user) {
   CallOptions options{};
   options.dtype = static_cast<DType>(dtype);
   options.op = static_cast<ReduceOp>(op);
@@ -69,8 +71,10 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
   options.fingerprint = fingerprint;
   options.threads = threads;
   options.least_slice = least_slice;
+  options.user = std::move(user);
   require(options);
-  return self.prepare_direct({static_cast<Direct>(algorithm), count, root, blocks}, options, always_stage);
+  return self.prepare_direct({static_cast<Direct>(algorithm), count, root, blocks}, options, always_stage,
+                             any_order);
 }
 
 cudaStream_t stream_of(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
@@ -109,7 +113,23 @@ void bind(py::module_& module) {
                                             "When what has been launched so far is over.")
       .def_property_readonly("done", &Event::done)
       .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
-  module.def("capacity", &capacity, py::arg("device"), "Blocks that a device can hold at once.");
+  py::class_<UserItem>(module, "UserItem", py::module_local(),
+                       "What an operator of the caller's combines, and how it lies in vectors of 16 bytes.")
+      .def(py::init<uint32_t, uint32_t>(), py::arg("bytes"), py::arg("accumulated"))
+      .def("form", &UserItem::form, py::arg("dtype"), "The name of the kernels that work on it.")
+      .def_readonly("group", &UserItem::group)
+      .def_readonly("vectors", &UserItem::vectors)
+      .def_property_readonly("in_one_vector", &UserItem::in_one_vector);
+  py::class_<UserKernels, std::shared_ptr<UserKernels>>(module, "UserKernels", py::module_local(),
+                                                        "Kernels with an operator of the caller's.")
+      .def_property_readonly("item", [](const UserKernels& self) { return self.item(); });
+  module.def("capability", &capability, py::arg("device"), "The compute capability of a device, as in 90.");
+  module.def("capacity", &capacity, py::arg("device"), py::arg("threads"), py::arg("size"),
+             "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks.");
+  module.def("has_multicast", [](int device) {
+    require_driver();
+    return has_multicast(device);
+  });
   module.def("link_between", [](int device, int peer) {
     return kLinkNames[static_cast<uint32_t>(link_between(device, peer))];
   });
@@ -145,19 +165,33 @@ void bind(py::module_& module) {
                    "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
-           py::arg("number_bits"), py::arg("staging_bytes"))
+           py::arg("number_bits"), py::arg("staging_bytes"), py::arg("fused"))
       .def("handle", [](const Rank& self) { return py::bytes(self.handle()); })
       .def("attach", [](Rank& self, int peer, const py::bytes& handle) { self.attach(peer, handle); })
       .def("open", &Rank::open)
+      .def("make_multicast", &Rank::make_multicast)
+      .def("join_multicast", &Rank::join_multicast, py::arg("descriptor"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("bind_multicast", &Rank::bind_multicast, py::call_guard<py::gil_scoped_release>())
+      .def("drop_multicast", &Rank::drop_multicast)
       .def("prepare", &prepare, py::kw_only(), py::arg("plan"), py::arg("blocks"), py::arg("sent"),
            py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
            py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("hand"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
-           py::arg("lanes"), py::arg("least_slice"))
+           py::arg("lanes"), py::arg("least_slice"), py::arg("user"))
       .def("prepare_direct", &prepare_direct, py::kw_only(), py::arg("algorithm"), py::arg("count"),
            py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
-           py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"))
+           py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"), py::arg("any_order"),
+           py::arg("user"))
+      .def(
+          "load",
+          [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item) {
+            const py::gil_scoped_release release;
+            return std::const_pointer_cast<UserKernels>(self.load(image, form, item));
+          },
+          py::arg("image"), py::arg("form"), py::arg("item"))
+      .def("drain", &Rank::drain, py::call_guard<py::gil_scoped_release>())
       .def("launch", &launch<PreparedCall>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
       .def("launch", &launch<PreparedDirect>, py::arg("call"), py::arg("source"), py::arg("target"),
@@ -166,6 +200,9 @@ void bind(py::module_& module) {
            py::arg("target"))
       .def("launch_staged", &launch_staged<PreparedDirect>, py::arg("call"), py::arg("source"),
            py::arg("target"))
+      .def_property_readonly("handed_in", &Rank::handed_in)
+      .def("settle", &Rank::settle, py::arg("call"), py::arg("seconds"),
+           py::call_guard<py::gil_scoped_release>())
       .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
       .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
       .def("mark", &Rank::mark)
@@ -195,10 +232,11 @@ PYBIND11_MODULE(_cuda_emulated, module) {
   module.def("set_mutant", &pc::emulation::set_mutant);
   module.def(
       "configure",
-      [](uint64_t seed, uint64_t patience, bool starve) {
-        pc::emulation::set_options({seed, patience, starve});
+      [](uint64_t seed, uint64_t patience, bool starve, unsigned processors, unsigned resident_threads) {
+        pc::emulation::set_options({seed, patience, starve, processors, resident_threads});
       },
-      py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true);
+      py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true,
+      py::arg("processors") = 132, py::arg("resident_threads") = 512);
   module.def("make_stream", [] {
     cudaStream_t stream;
     pc::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");

@@ -55,13 +55,14 @@ Claims& claims() {
 
 }  // namespace
 
-Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& options)
+Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused)
     : name_(name),
       rank_(rank),
       size_(static_cast<int>(options.size)),
       device_(device),
       segment_(divide(options)),
-      segments_(options.size, nullptr) {
+      segments_(options.size, nullptr),
+      fused_(fused) {
   require_driver();
   const On on(device_);
   memory_ = take_segment(name_, device_, segment_.bytes);
@@ -73,6 +74,7 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
   order_ = std::make_unique<Event>();
   arrival_ = std::make_unique<Event>();
   segments_[static_cast<size_t>(rank_)] = memory_.data;
+  fellows_.push_back(rank_);
 #ifdef PC_EMULATED
   emulation::join(stream_, name_, rank_, size_);
 #endif
@@ -84,6 +86,11 @@ Rank::~Rank() {
     std::erase_if(claims().owner, [this](const auto& claim) { return claim.second == this; });
   }
   abort();  // what still runs uses the memory
+  if (fusion_) {
+    const std::shared_ptr<Event> last = fusion_->last(rank_);
+    fusion_->leave(rank_);
+    if (last) last->wait();
+  }
   order_->wait();
   static_cast<void>(cudaStreamSynchronize(stream_));
   kept_.clear();
@@ -92,6 +99,7 @@ Rank::~Rank() {
   stage_ = StreamMemory();
   static_cast<void>(cudaStreamSynchronize(service_));
   for (void* memory : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
+  multicast_.reset();
   give_segment(name_, memory_, shares_process_);
 }
 
@@ -112,11 +120,13 @@ void Rank::attach(int peer, const std::string& text) {
   const On on(device_);
   const Link link = link_between(device_, handle.device);
   direct_ &= link == Link::same_device;  // what pools allocate need not be mapped on other devices
+  if (link == Link::same_device) ++on_device_;
   whole_lines_ &=
       capability(device_) == capability(handle.device) && cuda::keeps_lines_whole(capability(device_), link);
   void* memory = reinterpret_cast<void*>(handle.address);
   if (handle.pid == getpid()) {
     shares_process_ = true;
+    if (handle.device == device_) fellows_.push_back(peer);
     if (handle.device != device_) {
       const cudaError_t error = cudaDeviceEnablePeerAccess(handle.device, 0);
       if (error == cudaErrorPeerAccessAlreadyEnabled)
@@ -142,8 +152,36 @@ void Rank::open() {
   std::vector<char*> regions(2 * segments_.size(), nullptr);  // region 0 is the address space, 1 the segments
   std::copy(segments_.begin(), segments_.end(), regions.begin() + size_);
   regions_ = upload(regions.data(), regions.size() * sizeof(char*));
+  if (fused_) {
+    fusion_ = Fusion::find(name_, device_, fellows_);
+    std::vector<uint64_t*> words;
+    for (char* segment : segments_) words.push_back(reinterpret_cast<uint64_t*>(segment + segment_.abort));
+    fusion_->join(rank_, {memory_.status, stream_, std::move(words)});
+  }
   open_ = true;
 }
+
+int Rank::make_multicast() {
+  const On on(device_);
+  multicast_ =
+      std::make_unique<MulticastMemory>(device_, static_cast<uint32_t>(size_), multicast_bytes(segment_));
+  return multicast_->create();
+}
+
+void Rank::join_multicast(int descriptor) {
+  const On on(device_);
+  if (!multicast_)
+    multicast_ =
+        std::make_unique<MulticastMemory>(device_, static_cast<uint32_t>(size_), multicast_bytes(segment_));
+  multicast_->add(descriptor);
+}
+
+void Rank::bind_multicast() {
+  const On on(device_);
+  multicast_->bind(service_);
+}
+
+void Rank::drop_multicast() { multicast_.reset(); }
 
 std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
                                             CallOptions options) {
@@ -151,8 +189,16 @@ std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, co
   const NotCaptured mode;
   DevicePlan layout(*plan, extent, options, segment_);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
-  const Kernel kernel = options.hand ? find_ring() : find_kernel(wanted);
+  if (fused_ && (options.hand || options.user))
+    throw Error(
+        ErrorKind::unsupported,
+        "the hand-written ring and operators of the caller's are not launched for several ranks at once");
+  const Kernel kernel = options.user   ? options.user->find(options.protocol)
+                        : fused_       ? find_fused(wanted)
+                        : options.hand ? find_ring()
+                                       : find_kernel(wanted);
   options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
+  if (options.user) require_room(kernel, options.threads, shared_bytes(static_cast<uint32_t>(size_)));
   auto call = std::make_shared<PreparedCall>(
       PreparedCall{std::move(plan), options, std::move(layout), kernel, nullptr});
   call->tables = upload(call->layout.bytes.data(), call->layout.bytes.size());
@@ -178,12 +224,56 @@ void Rank::reserve(StreamMemory& memory, size_t bytes) {
 }
 
 std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct, const CallOptions& options,
-                                                     bool always_stage) {
-  DirectLayout layout(direct, options, segment_, static_cast<uint32_t>(rank_), static_cast<uint32_t>(size_));
-  const Kernel kernel =
-      find_direct({options.protocol, options.dtype, options.op, options.moves, options.any});
+                                                     bool always_stage, bool any_order) {
+  const auto rank = static_cast<uint32_t>(rank_), size = static_cast<uint32_t>(size_);
+  const Multimem form = multimem_of(options.dtype, options.op);
+  const bool by_switch = multicast_ && any_order && !options.user && serves(direct.algorithm, options, form);
+  if (by_switch) {
+    DirectOptions bytes = direct;
+    CallOptions moved = options;
+    bytes.count *= item_size(options.dtype);
+    moved.dtype = DType::uint8;
+    DirectLayout layout(bytes, moved, segment_, rank, size);
+    layout.call.form = static_cast<uint32_t>(form);
+    layout.call.local = multicast_->local();
+    layout.call.multicast = multicast_->everywhere();
+    return std::make_shared<PreparedDirect>(
+        PreparedDirect{options, layout, find_multicast(), false, true, true});
+  }
+  DirectLayout layout(direct, options, segment_, rank, size);
+  const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
+  if (options.user && (fused_ || !options.user->item().in_one_vector()))
+    throw Error(ErrorKind::unsupported,
+                "native kernels combine items that fill 16 bytes, and not several ranks' at once");
+  const Kernel kernel = options.user ? options.user->direct()
+                        : fused_     ? find_fused_direct(wanted)
+                                     : find_direct(wanted);
+  if (options.user) require_room(kernel, options.threads, size * sizeof(Arrays));
   return std::make_shared<PreparedDirect>(
-      PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage});
+      PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage, false});
+}
+
+std::shared_ptr<const UserKernels> Rank::load(const std::string& image, const std::string& form,
+                                              const UserItem& item) const {
+  const On on(device_);
+  const NotCaptured mode;
+  return std::make_shared<const UserKernels>(image, form, item);
+}
+
+// Blocks wait for each other. How many registers an operator takes is known only when it is linked.
+void Rank::require_room(const Kernel& kernel, uint32_t threads, size_t shared) const {
+  int processors = 0, blocks = 0;
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_),
+        "asking for the device");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function, static_cast<int>(threads),
+                                                      shared),
+        "asking how many blocks fit");
+  if (static_cast<uint64_t>(processors) * static_cast<uint64_t>(blocks) <
+      uint64_t{segment_.blocks} * on_device_)
+    throw Error(
+        ErrorKind::device,
+        "the device cannot hold all blocks of its ranks at once, with the registers that this operator "
+        "takes: use fewer blocks");
 }
 
 // The stream to launch on. Calls run in the order of their issue, whatever their streams; one that is captured has its place in the
@@ -192,10 +282,21 @@ cudaStream_t Rank::begin(cudaStream_t stream) {
   if (!open_) throw Error(ErrorKind::bootstrap, "the communicator is not open");
   raise_failure();
   if (!stream) stream = stream_;
-  if (stream == stream_ && last_stream_ == stream_) return stream;
+  if (stream == stream_ && (last_stream_ == stream_ || fused_)) return stream;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
   captured_ = status != cudaStreamCaptureStatusNone;
+  if (fused_) {
+    if (captured_)
+      throw Error(
+          ErrorKind::unsupported,
+          "the ranks of this process share one launch on their device, which no graph of a single rank "
+          "can capture");
+#ifdef PC_EMULATED
+    emulation::belong(stream, stream_);
+#endif
+    return stream;
+  }
   if (captured_) return stream;
   if (stream != stream_ && shares_process_) claim(stream);
   if (last_stream_ && last_stream_ != stream) order_->hold(stream);
@@ -211,7 +312,8 @@ void Rank::end(cudaStream_t stream) {
 bool Rank::busy() const {
   const On on(device_);
   const NotCaptured mode;
-  return !order_->done();
+  const std::shared_ptr<Event> last = fusion_ ? fusion_->last(rank_) : nullptr;
+  return last ? !last->done() : !order_->done();
 }
 
 void Rank::claim(cudaStream_t stream) {
@@ -227,9 +329,11 @@ void Rank::claim(cudaStream_t stream) {
   owner = this;
 }
 
-void Rank::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* call, size_t bytes,
-                 size_t shared, cudaStream_t stream) {
-  const dim3 grid(blocks), block(threads);
+void Rank::start(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
+                 size_t bytes, size_t shared, cudaStream_t stream) {
+  if (fused_) return hand_in(kernel, options, blocks, call, bytes, shared, stream);
+  if (blocks == 0) return end(stream);
+  const dim3 grid(blocks), block(options.threads);
 #ifdef PC_EMULATED
   check(emulation::launch(kernel.invoke, grid, block, call, bytes, shared, stream, stream_),
         "launching a kernel");
@@ -239,6 +343,37 @@ void Rank::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const 
   check(cudaLaunchKernel(kernel.function, grid, block, arguments, shared, stream), "launching a kernel");
 #endif
   end(stream);
+}
+
+void Rank::hand_in(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
+                   size_t bytes, size_t shared, cudaStream_t stream) {
+  HandedIn one;
+  one.kernel = kernel;
+  one.blocks = blocks;
+  one.threads = options.threads;
+  one.shared_bytes = shared;
+  one.fingerprint = options.fingerprint;
+  one.part.resize(kPartBytes / sizeof(uint64_t));
+  const PartHead head{blocks};
+  std::memcpy(one.part.data(), &head, sizeof head);
+  std::memcpy(reinterpret_cast<char*>(one.part.data()) + sizeof head, call, bytes);
+  one.stream = stream;
+  one.before = std::exchange(before_, nullptr);
+  one.after = std::exchange(after_, nullptr);
+  one.arrival = std::exchange(followed_, nullptr);
+  if (!one.arrival) {
+    one.arrival = std::make_shared<Event>();
+    one.arrival->record(stream);
+  }
+  one.over = std::make_shared<Event>(true);
+  handed_in_ = fusion_->hand_in(rank_, std::move(one));
+}
+
+bool Rank::settle(uint64_t call, double seconds) {
+  if (!fusion_) return true;
+  if (!fusion_->wait(rank_, call, seconds)) return false;
+  raise_failure();
+  return true;
 }
 
 void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaStream_t stream) {
@@ -269,9 +404,9 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
   call.slices = layout.slices;
   call.slice_elements = layout.slice_elements;
   call.dtype = static_cast<uint32_t>(prepared.options.dtype);
-  call.op = static_cast<uint32_t>(prepared.options.op);
-  if (layout.nchannels == 0) return end(stream);
-  start(prepared.kernel, layout.nchannels * layout.lanes, prepared.options.threads, &call, sizeof call,
+  call.op = prepared.options.packed_op();
+  call.user = prepared.options.user ? prepared.options.user->function() : nullptr;
+  start(prepared.kernel, prepared.options, layout.nchannels * layout.lanes, &call, sizeof call,
         shared_bytes(call.size), stream);
 }
 
@@ -293,8 +428,8 @@ void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cud
     call.in_place = prepared.overwrites && overlap ? 0 : place_of(in);
     call.out_place = place_of(out);
   }
-  start(prepared.kernel, layout.blocks, prepared.options.threads, &call, sizeof call,
-        call.size * sizeof(Arrays), stream);
+  start(prepared.kernel, prepared.options, layout.blocks, &call, sizeof call, call.size * sizeof(Arrays),
+        stream);
 }
 
 // Input and output keep their distance where they overlap, and their alignment.
@@ -312,13 +447,30 @@ void Rank::launch_staged(const std::function<void(const void*, void*)>& call, co
                                   : (in_at + in_bytes + kAlign - 1) / kAlign * kAlign + skew(to);
   reserve(stage_, std::max(in_at + in_bytes, out_at + out_bytes) + kAlign);
   char *stage_in = stage_.data() + in_at, *stage_out = stage_.data() + out_at;
-  const auto copy = [&](void* target, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
+  const auto copy = [this](void* target, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
     if (bytes) check(cudaMemcpyAsync(target, source, bytes, kind, stream_), "copying to or from the device");
   };
-  copy(stage_out, out, out ? out_bytes : 0, cudaMemcpyHostToDevice);
-  copy(stage_in, in, in_bytes, cudaMemcpyHostToDevice);
+  const auto copy_in = [=] {
+    copy(stage_out, out, out ? out_bytes : 0, cudaMemcpyHostToDevice);
+    copy(stage_in, in, in_bytes, cudaMemcpyHostToDevice);
+  };
+  const auto copy_out = [=] { copy(out, stage_out, out ? out_bytes : 0, cudaMemcpyDeviceToHost); };
+  if (fused_) {
+    before_ = copy_in;
+    after_ = copy_out;
+    return call(stage_in, out ? stage_out : nullptr);
+  }
+  copy_in();
   call(stage_in, out ? stage_out : nullptr);
-  copy(out, stage_out, out ? out_bytes : 0, cudaMemcpyDeviceToHost);
+  copy_out();
+}
+
+void Rank::drain() {
+  const On on(device_);
+  const NotCaptured mode;
+  if (!last_stream_) return;
+  order_->hold(stream_);
+  synchronize();
 }
 
 void Rank::synchronize() {
@@ -333,12 +485,20 @@ void Rank::synchronize() {
 
 void Rank::follow(cudaStream_t stream) {
   const On on(device_);
+  if (fused_) {  // the own stream may be behind: what was handed in is not there yet
+#ifdef PC_EMULATED
+    emulation::belong(stream, stream_);
+#endif
+    followed_ = std::make_shared<Event>();
+    return followed_->record(stream);
+  }
   arrival_->record(stream);
   arrival_->hold(stream_);
 }
 
 std::shared_ptr<Event> Rank::mark() {
   const On on(device_);
+  if (handed_in_) return fusion_->last(rank_);
   auto event = std::make_shared<Event>();
   event->record(stream_);
   return event;
@@ -346,6 +506,7 @@ std::shared_ptr<Event> Rank::mark() {
 
 void Rank::abort() {
   std::atomic_ref(memory_.status->abort).store(1, std::memory_order_release);
+  if (fusion_) fusion_->abort(rank_);
 #ifdef PC_EMULATED
   emulation::abandon(stream_);
 #endif
@@ -366,22 +527,25 @@ void Rank::raise_failure() {
     throw Error(ErrorKind::aborted, "the communicator was aborted");
 }
 
-void load_kernels() {
-  const auto load = [](const Kernel& kernel) {
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
-  };
-  load(find_ring());
+namespace {
+
+// Calls `f(kernel, most threads of a block)` for every kernel that takes a call.
+template <class F>
+void each_kernel(F&& f) {
+  f(find_ring(), kThreads);
+  f(find_multicast(), kThreads);
   for (int any = 0; any < 2; ++any) {
     for (int moves = 0; moves < 2; ++moves) {
       for (int type = 0; type < dtype_count; ++type) {
         for (int op = 0; op < reduce_op_count; ++op) {
           Wanted wanted{Protocol::ll, static_cast<DType>(type), static_cast<ReduceOp>(op), moves != 0,
                         any != 0};
-          load(find_direct(wanted));
+          f(find_direct(wanted), kThreads);
+          f(find_fused_direct(wanted), kThreads);
           for (uint32_t p = 0; p < kProtocols; ++p) {
             wanted.protocol = static_cast<Protocol>(p);
-            load(find_kernel(wanted));
+            f(find_kernel(wanted), kMostThreads[p]);
+            f(find_fused(wanted), kMostThreads[p]);
           }
         }
       }
@@ -389,12 +553,35 @@ void load_kernels() {
   }
 }
 
-uint32_t capacity(int device) {
+}  // namespace
+
+void load_kernels() {
+  const auto load = [](const Kernel& kernel, uint32_t) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
+  };
+  each_kernel(load);
+  load(find_delivery(), 0);
+}
+
+uint32_t capacity(int device, uint32_t threads, uint32_t size) {
   require_driver();
   const On on(device);
   int processors = 0;
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for the device");
-  return static_cast<uint32_t>(processors);  // of 512 threads with 128 registers, one block each
+  const size_t shared = kCallBytes + std::max(shared_bytes(size), size * sizeof(Arrays));
+  std::map<std::pair<const void*, uint32_t>, int> known;
+  each_kernel([&](const Kernel& kernel, uint32_t most) {
+    const uint32_t used = std::min(threads, most);
+    const auto [one, is_new] = known.try_emplace({kernel.function, used}, 0);
+    if (is_new)
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&one->second, kernel.function,
+                                                          static_cast<int>(used), shared),
+            "asking how many blocks fit");
+  });
+  const auto least = std::min_element(known.begin(), known.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return static_cast<uint32_t>(processors * least->second);
 }
 
 }  // namespace pc::cuda

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "cuda/host/direct_call.hpp"
-#include "cuda/host/runtime.hpp"
+#include "cuda/host/fusion.hpp"
+#include "cuda/host/multicast.hpp"
 #include "cuda/host/segment_pool.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -29,29 +30,13 @@ struct PreparedDirect {
   Kernel kernel;
   bool overwrites;    // an input is overwritten while peers read it, where it is the output, too
   bool always_stage;  // also what peers can reach: for tests
-};
-
-// When what has been launched so far is over.
-class Event {
- public:
-  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
-  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
-  Event(const Event&) = delete;
-  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "recording an event"); }
-  bool done() const { return cudaEventQuery(event_) == cudaSuccess; }
-  void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
-  void hold(cudaStream_t stream) const {
-    check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
+  bool by_switch;     // kernels/multicast.cuh
 };
 
 class Rank {
  public:
-  // `name`: the same on all ranks, and of this communicator only.
-  Rank(const std::string& name, int rank, int device, const SegmentOptions& options);
+  // `name`: the same on all ranks, and of this communicator only. `fused`: one launch for its ranks of this process on this device.
+  Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused);
   ~Rank();
   Rank(const Rank&) = delete;
 
@@ -60,13 +45,25 @@ class Rank {
   void attach(int peer, const std::string& handle);
   void open();  // all peers are attached
 
+  // Memory that is reached by a multicast address (multicast.hpp); each step when all ranks have made the one before.
+  int make_multicast();  // by one rank: a descriptor for all
+  void join_multicast(int descriptor);
+  void bind_multicast();
+  void drop_multicast();
+
   // Throw Error(unsupported, device).
   std::shared_ptr<PreparedCall> prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
                                         CallOptions options);
+  // By the switch where it gives the right result, and `any_order` is right.
   std::shared_ptr<PreparedDirect> prepare_direct(const DirectOptions& direct, const CallOptions& options,
-                                                 bool always_stage);
+                                                 bool always_stage, bool any_order);
 
-  // Stream-ordered: returns when the call is queued on `stream` (null: the rank's own). Throws Error; that of an earlier call, too.
+  // The kernels of an operator of the caller's. No kernel may be running that waits for a rank of this process (see drain).
+  std::shared_ptr<const UserKernels> load(const std::string& image, const std::string& form,
+                                          const UserItem& item) const;
+
+  // Stream-ordered: returns when the call is queued on `stream` (null: the rank's own), or handed in where launches are fused: then
+  // `settle` must say that it is launched before anything else is queued behind it. Throws Error; that of an earlier call, too.
   void launch(const PreparedCall& call, const void* in, void* out, cudaStream_t stream);
   void launch(const PreparedDirect& call, const void* in, void* out, cudaStream_t stream);
 
@@ -77,9 +74,13 @@ class Rank {
                   call.layout.in_bytes, out, call.layout.out_bytes);
   }
 
-  void follow(cudaStream_t stream);        // the own stream goes on when `stream` has come here
-  std::shared_ptr<Event> mark();           // of the own stream
+  uint64_t handed_in() const { return handed_in_; }  // calls, so far; 0 where launches are not fused
+  bool settle(uint64_t call, double seconds);  // waits for its launch on the host; throws what was found
+
+  void follow(cudaStream_t stream);        // the own stream's next call begins when `stream` has come here
+  std::shared_ptr<Event> mark();           // of the own stream, or of the last call that was handed in
   void synchronize();                      // waits for the own stream, and raises what its calls found
+  void drain();                            // waits for all calls that were made so far, and raises the same
   bool busy() const;                       // is the last call on its way? From any thread
   void check_calls() { raise_failure(); }  // raises it without waiting
   void abort();                            // from any thread: kernels that wait end, of all ranks
@@ -94,8 +95,11 @@ class Rank {
   cudaStream_t begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void claim(cudaStream_t stream);
-  void start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* call, size_t bytes,
-             size_t shared, cudaStream_t stream);
+  void start(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
+             size_t bytes, size_t shared, cudaStream_t stream);
+  void hand_in(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
+               size_t bytes, size_t shared, cudaStream_t stream);
+  void require_room(const Kernel& kernel, uint32_t threads, size_t shared) const;
   uint64_t place_of(const void* memory) const;
   void reserve(StreamMemory& memory, size_t bytes);
   void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
@@ -108,6 +112,7 @@ class Rank {
   SegmentMemory memory_;
   cudaStream_t stream_ = nullptr, service_ = nullptr;  // for calls, for memory
   StreamMemory work_, scratch_, stage_;
+  std::unique_ptr<MulticastMemory> multicast_;
   std::vector<StreamMemory> kept_;  // tables; and what calls on their way, and captured graphs, still use
   std::vector<char*> segments_;
   std::vector<void*> opened_;  // through IPC
@@ -115,13 +120,20 @@ class Rank {
   cudaStream_t last_stream_ = nullptr;
   std::unique_ptr<Event> order_,
       arrival_;  // the end of the last call; where a caller's stream stands
+  const bool fused_;
+  std::vector<int> fellows_;  // ranks of this process on this device
+  uint32_t on_device_ = 1;    // ranks of any process
+  std::shared_ptr<Fusion> fusion_;
+  uint64_t handed_in_ = 0;
+  std::shared_ptr<Event> followed_;       // where the next call begins
+  std::function<void()> before_, after_;  // what its stream does besides
   bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
 
 // Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
 void load_kernels();
 
-// Blocks that a device can hold at once, of the largest kernels.
-uint32_t capacity(int device);
+// Blocks of so many threads that a device can hold at once, of the largest kernels and a communicator of `size` ranks.
+uint32_t capacity(int device, uint32_t threads, uint32_t size);
 
 }  // namespace pc::cuda

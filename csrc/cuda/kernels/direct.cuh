@@ -23,19 +23,18 @@ namespace pc::cuda {
 
 template <class R>
 class Direct {
-  static constexpr uint32_t kUnroll = R::kUnroll;
-
  public:
-  PC_DEVICE Direct(const DirectCall& call, char* shared)
+  // `block`: which of the rank's `blocks` blocks this is.
+  PC_DEVICE Direct(const DirectCall& call, char* shared, uint32_t block, uint32_t blocks)
       : call_(call),
+        block_(block),
+        blocks_(blocks),
         thread_(call),
         arrays_(reinterpret_cast<Arrays*>(shared)),
-        reducer_(call.dtype, call.op) {}
+        reducer_(reducer_of<R>(call)) {}
 
   PC_DEVICE void run() {
-    stamp_ =
-        ((call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u) & 0xffffffff00000000u;
-    number_ = *gone();
+    begin_call();
     const bool stages_in = call_.in_blocks && !call_.in_place,
                stages_out = call_.out_blocks && !call_.out_place;
     for (uint32_t round = 0; round < call_.rounds; ++round) {
@@ -52,6 +51,18 @@ class Direct {
           copy(block(call_.out, false, q, begin), block(staging(call_.rank, 1), true, q, begin),
                length(q, begin));
     }
+    end_call();
+  }
+
+ protected:  // for Multicast
+  static constexpr uint32_t kUnroll = R::kUnroll;
+
+  PC_DEVICE void begin_call() {
+    stamp_ =
+        ((call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u) & 0xffffffff00000000u;
+    number_ = *gone();
+  }
+  PC_DEVICE void end_call() {
     __syncthreads();  // all have read the counters
     if (threadIdx.x == 0) {
       ++*calls();
@@ -59,17 +70,16 @@ class Direct {
     }
   }
 
- private:
   // -- memory ----------------------------------------------------------------------------------------------------------
 
   PC_DEVICE uint64_t* calls() const { return counter(call_.segment.calls); }
   PC_DEVICE uint64_t* gone() const { return counter(call_.segment.gone); }
   PC_DEVICE uint64_t* counter(uint64_t offset) const {
-    return reinterpret_cast<uint64_t*>(call_.segments[call_.rank] + offset) + blockIdx.x;
+    return reinterpret_cast<uint64_t*>(call_.segments[call_.rank] + offset) + block_;
   }
   PC_DEVICE Gate* gate_of(uint32_t owner, uint32_t who) const {
     return reinterpret_cast<Gate*>(call_.segments[owner] + call_.segment.gates +
-                                   (uint64_t{blockIdx.x} * call_.size + who) * kLineBytes);
+                                   (uint64_t{block_} * call_.size + who) * kLineBytes);
   }
   PC_DEVICE char* staging(uint32_t rank, uint32_t half) const {
     return call_.segments[rank] + call_.segment.staging + half * call_.segment.half;
@@ -144,8 +154,8 @@ class Direct {
 
   // -- data --------------------------------------------------------------------------------------------------------------
 
-  PC_DEVICE uint32_t first() const { return blockIdx.x * blockDim.x + threadIdx.x; }
-  PC_DEVICE uint32_t stride() const { return gridDim.x * blockDim.x; }
+  PC_DEVICE uint32_t first() const { return block_ * blockDim.x + threadIdx.x; }
+  PC_DEVICE uint32_t stride() const { return blocks_ * blockDim.x; }
   PC_DEVICE uint32_t bytes_of(uint32_t group, uint32_t count) const {
     const uint32_t groups = count / reducer_.group();
     return group < groups ? kVectorBytes : group == groups ? (count % reducer_.group()) * item() : 0;
@@ -173,6 +183,11 @@ class Direct {
     PC_ROLL
     for (uint32_t g = first(); bytes_of(g, count); g += stride() * kUnroll) {
       typename R::Acc acc[kUnroll];
+      if constexpr (CountsItems<R>) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u)
+          reducer_.limit(acc[u], bytes_of(g + u * stride(), count) / item());
+      }
       PC_ROLL
       for (uint32_t k = 0; k < sources; ++k) {
         const char* from = arrays_[call_.takes_all ? k : call_.rank].in;
@@ -210,6 +225,7 @@ class Direct {
   }
 
   const DirectCall& call_;
+  const uint32_t block_, blocks_;
   Thread<DirectCall> thread_;
   Arrays* arrays_;
   R reducer_;
@@ -220,7 +236,7 @@ template <class R>
 PC_KERNEL(kThreads)
 void direct(PC_PARAMETER DirectCall call) {
   PC_SHARED_MEMORY(shared);
-  Direct<R>(call, shared).run();
+  Direct<R>(call, shared, blockIdx.x, gridDim.x).run();
 }
 
 }  // namespace pc::cuda

@@ -26,20 +26,22 @@ class Interpreter {
   static constexpr uint32_t kUnroll = R::kUnroll < P::kMostUnroll ? R::kUnroll : P::kMostUnroll;
 
  public:
-  PC_DEVICE Interpreter(const Call& call, char* shared)
+  // `block`: which of the rank's blocks this is.
+  PC_DEVICE Interpreter(const Call& call, char* shared, uint32_t block)
       : call_(call),
+        block_(block),
         mailbox_(call.segment.mailbox[static_cast<uint32_t>(P::kind)]),
         thread_(call),
         peers_(reinterpret_cast<Peer*>(shared)),
         targets_(reinterpret_cast<End*>(peers_ + call.size)),
         sources_(targets_ + call.size),
-        reducer_(call.dtype, call.op) {}
+        reducer_(reducer_of<R>(call)) {}
 
   PC_DEVICE void run() {
-    const Channel channel = call_.channels[blockIdx.x / call_.lanes];
+    const Channel channel = call_.channels[block_ / call_.lanes];
     connections_ = call_.connections + channel.connection;
     begin();
-    for (uint32_t slice = blockIdx.x % call_.lanes; slice < call_.slices; slice += call_.lanes) {
+    for (uint32_t slice = block_ % call_.lanes; slice < call_.slices; slice += call_.lanes) {
       for (uint32_t pc = 0; pc < channel.ninstructions; ++pc) {
         note(pc, slice);
         if (!execute(call_.instructions[channel.instruction + pc], slice)) return;
@@ -51,7 +53,7 @@ class Interpreter {
  private:
   // -- the memory of connections -----------------------------------------------------------------------------------
 
-  PC_DEVICE uint64_t index(uint32_t peer) const { return uint64_t{peer} * call_.segment.blocks + blockIdx.x; }
+  PC_DEVICE uint64_t index(uint32_t peer) const { return uint64_t{peer} * call_.segment.blocks + block_; }
   PC_DEVICE Vector* slot(uint32_t owner, uint32_t source, uint64_t number) const {
     const uint64_t i = index(source) * call_.segment.depth + number % call_.segment.depth;
     return reinterpret_cast<Vector*>(call_.segments[owner] + mailbox_.slots + i * mailbox_.slot_bytes);
@@ -66,10 +68,10 @@ class Interpreter {
   }
   PC_DEVICE Counter* counters() const {
     return reinterpret_cast<Counter*>(call_.segments[call_.rank] + mailbox_.counters) +
-           uint64_t{blockIdx.x} * call_.size;
+           uint64_t{block_} * call_.size;
   }
   PC_DEVICE uint64_t* calls() const {
-    return reinterpret_cast<uint64_t*>(call_.segments[call_.rank] + call_.segment.calls) + blockIdx.x;
+    return reinterpret_cast<uint64_t*>(call_.segments[call_.rank] + call_.segment.calls) + block_;
   }
 
   // -- the call ----------------------------------------------------------------------------------------------------
@@ -198,6 +200,11 @@ class Interpreter {
     return left <= w * kVectorBytes ? 0 : static_cast<uint32_t>(less(left - w * kVectorBytes, kVectorBytes));
   }
 
+  // Elements of a group that are inside the piece.
+  PC_DEVICE uint32_t items_of(const Piece& piece, uint32_t group) const {
+    return static_cast<uint32_t>(less(piece.count - group * reducer_.group(), reducer_.group()));
+  }
+
   PC_DEVICE void combine(const Instruction& in, const Operand* operands, uint32_t readers,
                          const Piece& piece) {
     const bool finishes = call_.epilogue && (in.flags & Instruction::final_value);
@@ -221,6 +228,11 @@ class Interpreter {
       PC_UNROLL
       for (uint32_t u = 0; u < kUnroll; ++u) places[u] = P::place(first + u * P::stride(), piece.groups);
       typename R::Acc acc[kUnroll];
+      if constexpr (CountsItems<R>) {
+        PC_UNROLL
+        for (uint32_t u = 0; u < kUnroll; ++u)
+          reducer_.limit(acc[u], places[u].moves ? items_of(piece, places[u].group) : 0);
+      }
       PC_ROLL
       for (uint32_t k = 0; k < in.noperands; ++k) {
         const bool wide = kWide > 1 && operands[k].wide != 0;
@@ -320,6 +332,7 @@ class Interpreter {
   }
 
   const Call& call_;
+  const uint32_t block_;
   const Mailbox& mailbox_;
   Thread<Call> thread_;
   Peer* peers_;
@@ -333,7 +346,7 @@ template <class R, class P>
 PC_KERNEL(kMostThreads[static_cast<uint32_t>(P::kind)])
 void interpret(PC_PARAMETER Call call) {
   PC_SHARED_MEMORY(shared);
-  Interpreter<R, P>(call, shared).run();
+  Interpreter<R, P>(call, shared, blockIdx.x).run();
 }
 
 }  // namespace pc::cuda

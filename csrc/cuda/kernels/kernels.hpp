@@ -7,7 +7,7 @@
 
 namespace pc::cuda {
 
-// `function` takes one argument, a Call or a DirectCall by value. Where the kernels run on the CPU it is called through `invoke`.
+// `function` takes one argument by value, a Call or a DirectCall where nothing else is said. Where the kernels run on the CPU it is called through `invoke`.
 struct Kernel {
   const void* function = nullptr;
   void (*invoke)(const void* call) = nullptr;
@@ -30,6 +30,16 @@ Kernel find_direct(const Wanted& wanted);
 
 // The ring all-reduce that is written by hand: float32, sum.
 Kernel find_ring();
+
+// The direct algorithms by the switch, for what it can combine (kernels/multimem.hpp). It takes a DirectCall.
+Kernel find_multicast();
+
+// The interpreters and the native kernels for several ranks in one grid: those that decide at run time only. They take a FusedCall.
+Kernel find_fused(const Wanted& wanted);
+Kernel find_fused_direct(const Wanted& wanted);
+
+// Writes a Parcel, by one block.
+Kernel find_delivery();
 
 Kernel find_simple(const Wanted& wanted);
 Kernel find_ll(const Wanted& wanted);

@@ -100,6 +100,7 @@ struct Call {
   uint32_t slice_elements;  // of every chunk, the last slice's may be fewer
   uint32_t epilogue;
   uint32_t dtype, op;
+  const void* user;  // the operator of the caller's, where kernels run on the CPU (kernels/user.cuh)
 };
 
 // A collective by a native kernel. Inputs and outputs are one block of elements or one per rank, `stride` apart; a rank combines one
@@ -121,6 +122,42 @@ struct DirectCall {
   uint32_t rounds;
   uint32_t takes_all, stores_all, works;  // bool
   uint32_t epilogue, dtype, op;
+  const void* user;  // as in Call
+  // By the switch (kernels/multicast.cuh), where sizes are in bytes:
+  char *local,
+      *multicast;  // the own memory that is bound to the multicast object, and where all of it is at once
+  uint32_t form;   // Multimem
+};
+
+// Memory that is bound to a multicast object: a line for each block, and two halves as in staging.
+inline constexpr uint64_t multicast_half(const Segment& segment, uint32_t half) {
+  return (uint64_t{segment.blocks} * kLineBytes + 511) / 512 * 512 + half * segment.half;
+}
+inline constexpr uint64_t multicast_bytes(const Segment& segment) { return multicast_half(segment, 2); }
+
+// One grid for several ranks of a process (kernels/fused.cuh). A part for each: the number of its blocks, and its Call or DirectCall.
+struct FusedCall {
+  const char* parts;
+  uint32_t share;  // blocks of a rank, of which it may use fewer
+};
+
+struct alignas(kVectorBytes) PartHead {
+  uint32_t blocks;
+};
+
+inline constexpr size_t padded(size_t bytes) {
+  return (bytes + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
+}
+inline constexpr size_t kCallBytes =
+    padded(sizeof(Call) > sizeof(DirectCall) ? sizeof(Call) : sizeof(DirectCall));
+inline constexpr size_t kPartBytes = sizeof(PartHead) + kCallBytes;
+
+// Words that a kernel writes somewhere, in the order of a stream: a kernel's arguments may be 4096 bytes.
+struct Parcel {
+  static constexpr uint32_t kMost = 510, kThreads = 32;
+  uint64_t* to;
+  uint32_t count;
+  uint64_t word[kMost];
 };
 
 // Shared memory of a block: its ends of all connections.

@@ -36,6 +36,7 @@ enum Mutant : int {
   kGateNotAcquired,    // what is read behind it may overtake the gate
   kGateNotAwaited,     // nobody waits at the second gate
   kGateNotChecked,     // the fingerprint is not looked at
+  kNoAliasFence,       // multicast: what was accessed by one address is not ordered for the other
   kMutants
 };
 
@@ -69,6 +70,7 @@ inline constexpr const char* kMutantNames[] = {
     "gate_not_acquired",
     "gate_not_awaited",
     "gate_not_checked",
+    "no_alias_fence",
 };
 static_assert(std::size(kMutantNames) == kMutants);
 

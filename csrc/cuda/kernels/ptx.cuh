@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cuda/kernels/multimem.hpp"
 #include "cuda/kernels/vector.hpp"
 
 #ifdef __CUDACC__
@@ -90,6 +91,92 @@ PC_DEVICE void store_line(Vector* to, const Vector& v) {
 PC_DEVICE Vector load_warp_lines(const Vector* from) { return load_line(from); }
 PC_DEVICE void store_warp_lines(Vector* to, const Vector& v) { store_line(to, v); }
 
+// -- multicast: an address that stands for the same place on several devices -----------------------------------------------------
+
+#if __CUDA_ARCH__ >= 900
+#define PC_MULTIMEM(...) asm volatile(__VA_ARGS__)
+#else
+#define PC_MULTIMEM(...) __trap()  // never launched there (host/multicast.cpp)
+#endif
+#define PC_SWITCH "multimem.ld_reduce.relaxed.sys.global."
+
+// 16 bytes of all replicas, combined.
+template <Multimem Form>
+PC_DEVICE Vector multimem_load(const char* from) {
+  using enum Multimem;
+  Vector v = {};
+#define PC_TAKE_4(type)                                                                       \
+  {                                                                                           \
+    PC_MULTIMEM(PC_SWITCH type " {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), \
+                "=r"(v.word[2]), "=r"(v.word[3]) : "l"(from) : "memory");                     \
+  }
+#define PC_TAKE_32(type)                                                                         \
+  {                                                                                              \
+    PC_UNROLL                                                                                    \
+    for (int i = 0; i < 4; ++i) {                                                                \
+      PC_MULTIMEM(PC_SWITCH type " %0, [%1];" : "=r"(v.word[i]) : "l"(from + 4 * i) : "memory"); \
+    }                                                                                            \
+  }
+#define PC_TAKE_64(type)                                                                   \
+  {                                                                                        \
+    PC_UNROLL                                                                              \
+    for (int i = 0; i < 2; ++i) {                                                          \
+      uint64_t two = 0;                                                                    \
+      PC_MULTIMEM(PC_SWITCH type " %0, [%1];" : "=l"(two) : "l"(from + 8 * i) : "memory"); \
+      memcpy(&v.word[2 * i], &two, sizeof two);                                            \
+    }                                                                                      \
+  }
+  if constexpr (Form == add_f32) PC_TAKE_4("add.v4.f32")
+  if constexpr (Form == add_f16) PC_TAKE_4("add.acc::f32.v4.f16x2")
+  if constexpr (Form == add_bf16) PC_TAKE_4("add.acc::f32.v4.bf16x2")
+  if constexpr (Form == add_u32) PC_TAKE_32("add.u32")
+  if constexpr (Form == min_s32) PC_TAKE_32("min.s32")
+  if constexpr (Form == max_s32) PC_TAKE_32("max.s32")
+  if constexpr (Form == min_u32) PC_TAKE_32("min.u32")
+  if constexpr (Form == max_u32) PC_TAKE_32("max.u32")
+  if constexpr (Form == and_b32) PC_TAKE_32("and.b32")
+  if constexpr (Form == or_b32) PC_TAKE_32("or.b32")
+  if constexpr (Form == xor_b32) PC_TAKE_32("xor.b32")
+  if constexpr (Form == add_u64) PC_TAKE_64("add.u64")
+  if constexpr (Form == min_s64) PC_TAKE_64("min.s64")
+  if constexpr (Form == max_s64) PC_TAKE_64("max.s64")
+  if constexpr (Form == min_u64) PC_TAKE_64("min.u64")
+  if constexpr (Form == max_u64) PC_TAKE_64("max.u64")
+  if constexpr (Form == add_f64) {
+    PC_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      double two = 0;
+      PC_MULTIMEM(PC_SWITCH "add.f64 %0, [%1];" : "=d"(two) : "l"(from + 8 * i) : "memory");
+      memcpy(&v.word[2 * i], &two, sizeof two);
+    }
+  }
+#undef PC_TAKE_4
+#undef PC_TAKE_32
+#undef PC_TAKE_64
+  return v;
+}
+
+// To all replicas. It stores what it is given, whatever the type is called.
+PC_DEVICE void multimem_store(char* to, const Vector& v) {
+  PC_MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]),
+              "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]) : "memory");
+}
+
+PC_DEVICE void multimem_add_release(uint64_t* to, uint64_t value) {
+  PC_MULTIMEM("multimem.red.release.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+// What a test of the tests puts in the place of the release.
+PC_DEVICE void multimem_add_relaxed(uint64_t* to, uint64_t value) {
+  PC_MULTIMEM("multimem.red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+#undef PC_SWITCH
+#undef PC_MULTIMEM
+
+// Orders accesses to one place by different addresses.
+PC_DEVICE void fence_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
+
 // -- conversions ----------------------------------------------------------------------------------------------------------------
 
 PC_DEVICE float float_of_half(uint16_t bits) {
@@ -106,6 +193,16 @@ PC_DEVICE uint16_t half_of_float(float value) {
 
 PC_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 PC_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+
+// -- operators of the caller's -----------------------------------------------------------------------------------------------
+
+// Linked into the kernels of user.cu: acc[i] = f(acc[i], next[i]) for the first `items` of a group.
+extern "C" __device__ void pc_user_operator(void* acc, const void* next, uint32_t items);
+
+template <class Acc>
+PC_DEVICE void call_operator(const void*, Acc& acc, const Acc& next, uint32_t items) {
+  pc_user_operator(&acc, &next, items);
+}
 
 // -- waiting -------------------------------------------------------------------------------------------------------------------
 

@@ -269,4 +269,16 @@ struct AnyReducer {
   uint32_t dtype_, op_, item_, wide_;
 };
 
+// Does a reducer have to know which elements of a group there are? What is behind the end of an array is zeros, or anything.
+template <class R>
+concept CountsItems = requires(const R& reducer, typename R::Acc& acc) { reducer.limit(acc, 0u); };
+
+template <class R, class C>
+PC_DEVICE R reducer_of(const C& call) {
+  if constexpr (CountsItems<R>)
+    return R(call);
+  else
+    return R(call.dtype, call.op);
+}
+
 }  // namespace pc::cuda

@@ -1,0 +1,36 @@
+// When what has been launched so far is over.
+#pragma once
+
+#include <atomic>
+
+#include "cuda/host/runtime.hpp"
+
+namespace pc::cuda {
+
+class Event {
+ public:
+  // `later`: it will be recorded, and is not over before.
+  explicit Event(bool later = false) : recorded_(!later) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+  }
+  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
+  Event(const Event&) = delete;
+  void record(cudaStream_t stream) {
+    check(cudaEventRecord(event_, stream), "recording an event");
+    recorded_.store(true, std::memory_order_release);
+  }
+  void give_up() { recorded_.store(true, std::memory_order_release); }  // there will be nothing to wait for
+  bool done() const {
+    return recorded_.load(std::memory_order_acquire) && cudaEventQuery(event_) == cudaSuccess;
+  }
+  void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
+  void hold(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+  std::atomic<bool> recorded_;
+};
+
+}  // namespace pc::cuda

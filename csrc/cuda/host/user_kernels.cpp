@@ -1,0 +1,76 @@
+#include "cuda/host/user_kernels.hpp"
+
+#include <cstring>
+#include <numeric>
+
+namespace pc::cuda {
+namespace {
+
+constexpr uint32_t kMostVectors = 9;  // kernels/user.cu
+
+const char* const kNames[kProtocols] = {"pc_user_ll_", "pc_user_ll128_", "pc_user_simple_"};
+const char* const kDirect = "pc_user_direct_";
+
+}  // namespace
+
+UserItem::UserItem(uint32_t bytes_, uint32_t accumulated_)
+    : bytes(bytes_),
+      accumulated(accumulated_),
+      group(kVectorBytes / std::gcd(kVectorBytes, bytes)),
+      vectors(accumulated * group / kVectorBytes) {
+  const std::string size = std::to_string(bytes) + " bytes";
+  if (accumulated != bytes && !in_one_vector())
+    throw Error(ErrorKind::unsupported,
+                "on a device, blocks of 16- or 8-bit floats have 2, 4, 8 or 16 bytes, not " + size +
+                    ": pass host arrays, or float32");
+  if (vectors > kMostVectors)
+    throw Error(ErrorKind::unsupported,
+                "blocks and records of " + size +
+                    " are not combined on a device, but those whose multiple of 16 bytes has at most " +
+                    std::to_string(16 * kMostVectors) + ": pass host arrays");
+}
+
+uint32_t UserItem::packed() const {
+  uint32_t log = 0;
+  while (1u << log < group) ++log;
+  return log | vectors << 8;
+}
+
+std::string UserItem::form(const std::string& type) const {
+  return accumulated != bytes ? type : in_one_vector() ? "items" : "blocks";
+}
+
+#ifdef PC_EMULATED
+
+UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item)
+    : item_(item) {
+  uintptr_t address = 0;
+  if (image.size() != sizeof address) throw Error(ErrorKind::device, "this is no operator's address");
+  std::memcpy(&address, image.data(), sizeof address);
+  function_ = reinterpret_cast<const void*>(address);
+  for (uint32_t p = 0; p < kProtocols; ++p) interpreters_[p] = find_user(kNames[p] + form);
+  if (item_.in_one_vector()) direct_ = find_user(kDirect + form);
+}
+
+#else
+
+UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item)
+    : item_(item) {
+  cudaLibrary_t library;  // never unloaded: that would wait for kernels, too
+  check(cudaLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        "loading the kernels of an operator");
+  const auto load = [&](const std::string& name, const char* shown) {
+    cudaKernel_t kernel;
+    check(cudaLibraryGetKernel(&kernel, library, name.c_str()), "looking for a kernel of an operator");
+    const auto* function = reinterpret_cast<const void*>(kernel);
+    cudaFuncAttributes attributes;  // asking for them loads it now, and not when it is launched
+    check(cudaFuncGetAttributes(&attributes, function), "loading a kernel of an operator");
+    return Kernel{function, nullptr, shown};
+  };
+  for (uint32_t p = 0; p < kProtocols; ++p) interpreters_[p] = load(kNames[p] + form, "user");
+  if (item_.in_one_vector()) direct_ = load(kDirect + form, "user");
+}
+
+#endif
+
+}  // namespace pc::cuda

@@ -1,0 +1,169 @@
+// The direct algorithms by the switch (NVLink SHARP): a multicast address stands for the same place in the memory of all ranks. One
+// multimem.ld_reduce reads all replicas and combines them on the way, one multimem.st writes all.
+//
+//     memory bound to the multicast object, on each rank
+//       arrived     a counter for each block: how many have come to closing gates
+//       in, out     two halves: a window of the inputs, of the outputs
+//
+//                      before            between the gates                              after
+//     one-shot         copy in           out of the caller = ld_reduce
+//     two-shot         copy in           own block: multimem.st(ld_reduce)              copy out
+//     reduce-scatter   copy in           out of the caller = ld_reduce of the own block
+//     all-gather                         multimem.st of the own input                   copy out
+//     broadcast                          multimem.st, by the root                       copy out
+//
+// The opening gate is that of the other native kernels: each rank tells each peer what it calls. At the closing one nobody has anything
+// to tell, so a single multimem.red counts on all ranks. Data are reached by two addresses, which a fence for aliases has to order, on
+// the way from each access to the gate behind it.
+//
+// Sizes are in bytes: all of a call but its reduction moves bytes.
+#pragma once
+
+#include "cuda/kernels/direct.cuh"
+#include "cuda/kernels/multimem.hpp"
+
+namespace pc::cuda {
+
+class Multicast : public Direct<Copy> {
+ public:
+  PC_DEVICE Multicast(const DirectCall& call, char* shared)
+      : Direct<Copy>(call, shared, blockIdx.x, gridDim.x) {}
+
+  PC_DEVICE void run() {
+    begin_call();
+    arrived_ = load_relaxed_sys(arrivals());  // all have left the gates before
+    for (uint32_t round = 0; round < call_.rounds; ++round) {
+      const uint64_t begin = uint64_t{round} * call_.window;
+      if (call_.takes_all)
+        for (uint32_t q = 0; q < call_.in_blocks; ++q)
+          copy(call_.local + place(0, q), block(call_.in, false, q, begin), length(q, begin));
+      order_aliases();
+      if (!gate(true, begin)) return;
+      if (call_.works) work(begin);
+      order_aliases();
+      if (!close()) return;
+      if (call_.stores_all)
+        for (uint32_t q = 0; q < call_.out_blocks; ++q)
+          copy(block(call_.out, false, q, begin), call_.local + place(1, q), length(q, begin));
+    }
+    end_call();
+  }
+
+ private:
+  // Of block `q`'s window in a half.
+  PC_DEVICE uint64_t place(uint32_t half, uint32_t q) const {
+    return multicast_half(call_.segment, half) + uint64_t{q} * call_.window;
+  }
+  PC_DEVICE uint64_t* arrivals() const {
+    return reinterpret_cast<uint64_t*>(call_.local + uint64_t{block_} * kLineBytes);
+  }
+
+  static PC_DEVICE void order_aliases() {
+    if (!mutant(kNoAliasFence)) fence_aliases();
+  }
+
+  PC_DEVICE bool close() {
+    if (!mutant(kGateBeforeWork)) __syncthreads();
+    arrived_ += call_.size;
+    if (threadIdx.x == 0) {
+      auto* everywhere = reinterpret_cast<uint64_t*>(call_.multicast + uint64_t{block_} * kLineBytes);
+      if (mutant(kGateNotReleased))
+        multimem_add_relaxed(everywhere, 1);
+      else
+        multimem_add_release(everywhere, 1);
+      order_aliases();
+      while (!mutant(kGateNotAwaited)) {
+        const uint64_t seen =
+            mutant(kGateNotAcquired) ? load_relaxed_sys(arrivals()) : load_acquire_sys(arrivals());
+        if (seen >= arrived_ || !thread_.wait("multicast gate", -1, arrived_)) break;
+      }
+    }
+    return !__syncthreads_or(thread_.aborted);
+  }
+
+  PC_DEVICE void work(uint64_t begin) {
+    using enum Multimem;
+    if (!call_.takes_all) return work<none>(begin);
+#define PC_FORM(one) \
+  if (call_.form == static_cast<uint32_t>(one)) return work<one>(begin)
+    PC_FORM(add_f32);
+    PC_FORM(add_f64);
+    PC_FORM(add_f16);
+    PC_FORM(add_bf16);
+    PC_FORM(add_u32);
+    PC_FORM(add_u64);
+    PC_FORM(min_s32);
+    PC_FORM(max_s32);
+    PC_FORM(min_u32);
+    PC_FORM(max_u32);
+    PC_FORM(min_s64);
+    PC_FORM(max_s64);
+    PC_FORM(min_u64);
+    PC_FORM(max_u64);
+    PC_FORM(and_b32);
+    PC_FORM(or_b32);
+    PC_FORM(xor_b32);
+#undef PC_FORM
+  }
+
+  // The switch moves whole vectors; what is behind the end of a block is nobody's.
+  template <Multimem Form>
+  PC_DEVICE void work(uint64_t begin) {
+    const uint32_t bytes =
+        length(call_.in_blocks > call_.out_blocks ? call_.in_block : call_.out_block, begin);
+    const char* from = Form == Multimem::none ? block(call_.in, false, call_.in_block, begin)
+                                              : call_.multicast + place(0, call_.in_block);
+    char* to = call_.stores_all ? call_.multicast + place(1, call_.out_block)
+                                : block(call_.out, false, call_.out_block, begin);
+    PC_ROLL
+    for (uint32_t g = first(); bytes_of(g, bytes); g += stride() * kUnroll) {
+      Vector v[kUnroll];
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        const char* at = from + uint64_t{g + u * stride()} * kVectorBytes;
+        if (const uint32_t some = bytes_of(g + u * stride(), bytes)) {
+          if constexpr (Form == Multimem::none)
+            v[u] = load_bytes(at, some);
+          else
+            v[u] = multimem_load<Form>(at);
+        }
+      }
+      if constexpr (can_finish(Form)) {
+        if (call_.epilogue) {
+          PC_UNROLL
+          for (uint32_t u = 0; u < kUnroll; ++u) finish_sums<Form>(v[u]);
+        }
+      }
+      PC_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        char* at = to + uint64_t{g + u * stride()} * kVectorBytes;
+        if (const uint32_t some = bytes_of(g + u * stride(), bytes)) {
+          if (call_.stores_all)
+            multimem_store(at, v[u]);
+          else
+            store_bytes(at, v[u], some);
+        }
+      }
+    }
+  }
+
+  template <Multimem Form>
+  PC_DEVICE void finish_sums(Vector& v) const {
+    using T = std::conditional_t<Form == Multimem::add_f32, float, double>;
+    Reducer<Native<T>, ReduceOp::sum> reducer(0, 0);
+    typename Reducer<Native<T>, ReduceOp::sum>::Acc acc;
+    reducer.read(acc, v, false, 0);
+    reducer.finish(acc, call_.epilogue, call_.factor);
+    v = reducer.write(acc, false, 0);
+  }
+
+  uint64_t arrived_ = 0;
+};
+
+PC_KERNEL(kThreads)
+void multicast(PC_PARAMETER DirectCall call) {
+  PC_SHARED_MEMORY(shared);
+  Multicast(call, shared).run();
+}
+
+}  // namespace pc::cuda

@@ -1,0 +1,84 @@
+"""Operators that the caller wrote (`pc.op`), loaded on a device by all ranks at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import CollectiveError, DeviceError, MismatchError, UnsupportedError
+from . import linking
+
+if TYPE_CHECKING:
+    from ..calls import Kind, Recipe
+    from ..communicator import Communicator
+    from ..user_op import UserOp
+
+
+class Operators:
+    """The kernels with operators in them that a communicator has loaded. `module`: the extension; `native`: its Rank;
+    `fused`: is there one launch for several ranks?
+    """
+
+    def __init__(self, comm: Communicator, module: Any, native: Any, *, emulated: bool, fused: bool) -> None:
+        self._comm, self._module, self._native = comm, module, native
+        self._emulated, self._fused = emulated, fused
+        self._loaded: dict[tuple[UserOp, np.dtype[Any]], Any] = {}
+        self._meetings = 0
+
+    def find(self, operator: UserOp, kind: Kind, made: Recipe) -> Any:
+        """The native UserKernels. At the first use of an operator with a dtype all ranks meet, and load them.
+
+        To load code waits for kernels that run, and these would wait for a rank that waits here. So calls that are under way
+        end first, on all ranks; then all load; then all go on. Raises UnsupportedError, DeviceError, MismatchError.
+        """
+        if self._fused:
+            raise UnsupportedError(
+                f"{operator.name}: ranks that share one launch on their device have no operators of the caller's: "
+                "pass host arrays, or use fewer ranks on a device"
+            )
+        kernels = self._loaded.get((operator, kind.dtype))
+        if kernels is None:
+            nbytes = made.user.count * kind.dtype.itemsize
+            item = self._module.UserItem(nbytes, made.user.count * 4 if made.wide else nbytes)
+            image = self._agree(operator, kind, made, item)
+            kernels = self._native.load(image, item.form(kind.dtype.name), item)
+            self._comm._exchange(f"operator {self._meetings} is loaded", b"")
+            self._loaded[operator, kind.dtype] = kernels
+        return kernels
+
+    def _agree(self, operator: UserOp, kind: Kind, made: Recipe, item: Any) -> bytes:
+        """The code to load, when no call of this communicator is under way, and all ranks have such code."""
+        self._native.drain()
+        image, problem = b"", None
+        try:
+            image = self._image(operator, kind, made, item)
+        except CollectiveError as error:
+            problem = error
+        self._meetings += 1
+        mine = {"operator": f"{operator!r} on {kind.dtype}", "problem": str(problem or "")}
+        met = self._comm._exchange(f"operator {self._meetings}", json.dumps(mine).encode())
+        if problem is not None:
+            raise problem
+        for rank, (text, _) in enumerate(met):
+            theirs = json.loads(text)
+            if theirs["operator"] != mine["operator"]:
+                raise MismatchError(
+                    f"rank {rank} combines by {theirs['operator']}, this rank by {mine['operator']}",
+                    rank=self._comm.rank,
+                    peer=rank,
+                )
+            if theirs["problem"]:
+                raise DeviceError(f"rank {rank}: {theirs['problem']}", rank=self._comm.rank, peer=rank)
+        return image
+
+    def _image(self, operator: UserOp, kind: Kind, made: Recipe, item: Any) -> bytes:
+        """Machine code; for the emulated device the address of the function that combines on the CPU."""
+        if self._emulated:
+            linking.refuse_exceptions(operator)
+            return int(made.user.address).to_bytes(8, sys.byteorder)
+        computed = np.dtype(np.float32) if made.wide else kind.dtype
+        capability = self._module.capability(self._native.device)
+        return linking.image(operator, computed, item.group, item.form(kind.dtype.name), capability)

@@ -1,0 +1,250 @@
+"""Operators written in Python by the CUDA kernels on the emulated device: what they give on the CPU, on every verb that reduces."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import emulated
+import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 as NumPy dtypes
+import numpy as np
+import pytest
+from user_ops import (
+    AFFINE,
+    FLOATS,
+    JOINED,
+    LARGER,
+    LAST,
+    MATRIX,
+    MATRIX3,
+    PAIR,
+    SUM_AND_LAST,
+    affine,
+    data,
+    every_way,
+    fold,
+    joined,
+    last_set,
+)
+
+import pycollectives as pc
+from pycollectives import device
+
+pytest.importorskip("numba")
+
+TYPES = ("bool", "int8", "uint16", "int32", "uint64", *FLOATS, "complex128")  # all sizes, all ways to combine
+
+
+def _elements(comm: Any, dtype: str, counts: tuple[int, ...]) -> set[tuple[str, str]]:
+    ran = set()
+    for f, op in ((last_set, LAST), (joined, JOINED)) if dtype != "bool" else ((last_set, LAST),):
+        for count in counts:
+            xs = [data(dtype, (comm.size * count,), rank) for rank in range(comm.size)]
+            ran |= every_way(comm, op, xs, functools.partial(fold, f))
+    return ran
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(dtype: str) -> None:
+    """The protocols take turns by the fingerprint of the call, the native kernels by the type."""
+    options = device.emulated(native=TYPES.index(dtype) % 2 == 1)
+    ran = emulated.run(3, _elements, dtype, (37,), options=options)[0]
+    assert {("all_reduce", "one_shot"), ("reduce_scatter", "direct"), ("exscan", "linear")} <= ran
+    assert (("all_reduce", "ring") in ran) == (dtype != "bool"), "one of two operators commutes"
+
+
+@pytest.mark.parametrize(
+    ("size", "protocol", "dtype"),
+    [
+        (1, "simple", "int32"),
+        (2, "simple", "bfloat16"),
+        (2, "ll", "float8_e5m2"),
+        (2, "ll128", "bfloat16"),
+        (4, "simple", "int32"),
+        (4, "ll", "bfloat16"),
+        (5, "ll128", "int32"),
+    ],
+)
+def test_protocols_and_sizes(size: int, protocol: str, dtype: str) -> None:
+    emulated.run(size, _elements, dtype, (0, 1, 129), options=device.emulated(protocol), seed=size)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_deterministic_is_the_left_fold_rounded_once(dtype: str) -> None:
+    def fn(comm: Any) -> None:
+        rng = np.random.default_rng(1)
+        xs = [rng.standard_normal(501).astype(dtype) for _ in range(comm.size)]
+        got = comm.all_reduce(xs[comm.rank], AFFINE, deterministic=True)
+        assert got.tobytes() == fold(affine, xs).tobytes()
+
+    for native in (False, True):
+        emulated.run(4, fn, options=device.emulated(native=native))
+
+
+# -- blocks and records -------------------------------------------------------------------------------------------------------
+
+
+def _matrices(comm: Any, op: Any, dtype: str, counts: tuple[int, ...]) -> None:
+    for count in counts:
+        low = -2 if dtype.startswith("int") else 0  # NumPy's products have no -0
+        xs = [data(dtype, (comm.size * count, *op.shape), rank, low) for rank in range(comm.size)]
+        every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "protocol"),
+    [
+        (MATRIX, "int32", "ll"),  # one vector
+        (MATRIX, "int64", "simple"),  # two vectors
+        (MATRIX, "float16", "ll128"),  # two in a vector
+        (MATRIX3, "int16", "simple"),  # eight in nine vectors
+        (MATRIX3, "int16", "ll"),
+        (MATRIX3, "float64", "ll128"),  # two in nine vectors
+    ],
+)
+def test_matrices_in_rank_order(op: Any, dtype: str, protocol: str) -> None:
+    emulated.run(3, _matrices, op, dtype, (0, 1, 43), options=device.emulated(protocol, native=True))
+
+
+def _records(comm: Any, dtype: Any) -> None:
+    xs = []
+    for rank in range(comm.size):
+        x = np.zeros(comm.size * 41, dtype)
+        x["value"] = np.random.default_rng(rank).integers(0, 9, x.size)
+        x["place"] = np.arange(x.size) + 1000 * rank
+        xs.append(x)
+
+    def largest(ys: list[Any]) -> Any:
+        return np.array(ys)[np.argmax([y["value"] for y in ys], axis=0), np.arange(ys[0].size)]
+
+    def summed(ys: list[Any]) -> Any:
+        result = ys[-1].copy()
+        result["value"] = sum(y["value"] for y in ys)
+        return result
+
+    every_way(comm, LARGER, xs, largest)
+    every_way(comm, SUM_AND_LAST, xs, summed)
+
+
+@pytest.mark.parametrize("dtype", [PAIR, np.dtype(PAIR.descr, align=True)], ids=["12 bytes", "16 bytes"])
+def test_records(dtype: Any) -> None:
+    emulated.run(4, _records, dtype, options=device.emulated(native=True))
+
+
+def test_uneven_blocks() -> None:
+    def fn(comm: Any) -> None:
+        counts = [3, 0, 2]
+        m = np.random.default_rng(comm.rank).integers(-3, 4, (5, 2, 2))
+        first = sum(counts[: comm.rank])
+        whole = functools.reduce(np.matmul, comm.all_gather(m))
+        assert np.array_equal(
+            comm.reduce_scatterv(m, counts, MATRIX), whole[first : first + counts[comm.rank]]
+        )
+
+    emulated.run(3, fn)
+
+
+def test_the_switch_between_devices_does_not_combine() -> None:
+    """It knows sums, which these are not."""
+    options = device.emulated(native=True, multicast=True)
+    assert emulated.run(3, _elements, "float32", (37,), options=options, spread=True)[0]
+
+
+# -- what an operator may rely on -----------------------------------------------------------------------------------------------
+
+
+def test_only_elements_that_there_are() -> None:
+    """What is behind an array's end, or in a thread that has nothing to do, is not given to the operator: it could not end."""
+
+    def halvings(a: Any, b: Any) -> Any:
+        total = a
+        while b != 1:  # never for 0
+            b, total = b // 2, total + 1
+        return total
+
+    op = pc.op(halvings)
+
+    def fn(comm: Any) -> None:
+        for count in (1, 3, 5, 67):
+            x = np.full(count, 1 << comm.rank, np.int32)
+            for algorithm in ("one_shot", "two_shot"):
+                got = comm.all_reduce(x, op, algorithm=algorithm)
+                assert (got == 1 + sum(range(1, comm.size))).all()
+
+    for protocol in ("simple", "ll", "ll128"):
+        for native in (False, True):
+            emulated.run(3, fn, options=device.emulated(protocol, native=native))
+
+
+def test_calls_under_way_end_before_an_operator_is_loaded() -> None:
+    def fn(comm: Any) -> None:
+        xs = [np.arange(300, dtype=np.float32) + rank for rank in range(comm.size)]
+        works = [comm.all_reduce(xs[comm.rank], async_op=True) for _ in range(3)]
+        got = comm.all_reduce(xs[comm.rank], pc.op(last_set))
+        assert all(work.done() for work in works), "they have ended"
+        assert got.tobytes() == fold(last_set, xs).tobytes()
+        assert all(np.array_equal(work.wait(), sum(xs)) for work in works)
+
+    emulated.run(3, fn)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------------------
+
+
+def raised(n: int, call: Any) -> list[str]:
+    """The texts of the errors that `call(comm)` raises on the ranks."""
+
+    def fn(comm: Any) -> str:
+        with pytest.raises(pc.CollectiveError) as caught:
+            call(comm)
+        return f"{type(caught.value).__name__}: {caught.value}"
+
+    return emulated.run(n, fn)
+
+
+def careful(a: Any, b: Any) -> Any:
+    if a < 0:
+        raise ValueError
+    return a + b
+
+
+def test_exceptions() -> None:
+    def indirect(a: Any, b: Any) -> Any:
+        return helper(a, b)
+
+    import numba
+
+    helper = numba.njit(careful)
+    for f in (careful, indirect):
+        texts = raised(2, lambda comm, f=f: comm.all_reduce(np.ones(3), pc.op(f)))
+        assert all(text.startswith(f"UnsupportedError: op({f.__name__}) raises exceptions") for text in texts)
+
+
+def test_what_does_not_fit_into_vectors() -> None:
+    def first(a: Any, b: Any, out: Any) -> None:
+        out[0, 0] = a[0, 0]
+
+    big = pc.op(first, shape=(5, 5))
+    assert (
+        "blocks and records of 200 bytes"
+        in raised(1, lambda comm: comm.all_reduce(np.ones((2, 5, 5)), big))[0]
+    )
+    text = raised(1, lambda comm: comm.all_reduce(np.ones((2, 3, 3), np.float16), MATRIX3))[0]
+    assert text.startswith("UnsupportedError: ") and "2, 4, 8 or 16 bytes, not 18 bytes" in text
+
+
+def test_ranks_that_share_a_launch() -> None:
+    def fn(comm: Any) -> str:
+        with pytest.raises(pc.UnsupportedError) as caught:
+            comm.all_reduce(np.ones(3), LAST)
+        assert comm.all_reduce(np.ones(3))[0] == comm.size
+        return str(caught.value)
+
+    text = emulated.run(2, fn, options=device.emulated(fused=True))[0]
+    assert text.startswith("op(last_set): ranks that share one launch")
+
+
+def test_operators_that_differ() -> None:
+    ops = [pc.op(joined), pc.op(last_set)]
+    texts = raised(2, lambda comm: comm.all_reduce(np.ones(3), ops[comm.rank]))
+    assert all(text.startswith("MismatchError") and "op(joined)" in text for text in texts)
