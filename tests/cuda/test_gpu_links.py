@@ -163,7 +163,7 @@ def test_multicast(dtype: str) -> None:
             )
         return [call.kernel for call in comm._device._kept.values()]
 
-    for kernels in on_gpu.run(size, fn, spread=True, multicast=True):
+    for kernels in on_gpu.run(size, fn, spread=True, multicast=True, native=True):
         assert kernels.count("multicast") == len(kernels) // (2 if dtype == "uint8" else 1)
 
 
