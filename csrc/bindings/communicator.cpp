@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/handle.hpp"
 #include "core/verbs.hpp"
 #include "shm/reference_ring.hpp"
@@ -21,13 +22,13 @@ namespace {
 
 // Runs pending signal handlers; true if one raised. The exception stays set in this thread.
 bool interrupted() {
-  const py::gil_scoped_acquire gil;
+  const HeldGil gil;
   return PyErr_CheckSignals() != 0;
 }
 
 // Through `logging`, which may raise. False then: the exception stays set in this thread.
 bool warn(const std::string& text) {
-  const py::gil_scoped_acquire gil;
+  const HeldGil gil;
   try {
     py::module_::import("pycollectives.waiting").attr("warn")(text);
     return true;
@@ -44,7 +45,7 @@ void run(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t in, 
          double timeout) {
   const uint64_t site = self.sites.here();
   const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, nullptr};
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.run(call);
 }
 
@@ -53,7 +54,7 @@ void run_many(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_t
               double timeout, uint32_t times) {
   const uint64_t site = self.sites.here();
   const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, nullptr};
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   for (uint32_t i = 0; i < times; ++i) self.run(call);
 }
 
@@ -64,7 +65,7 @@ py::list trace(Handle& self, const std::shared_ptr<Prepared>& prepared, uintptr_
   const uint64_t site = self.sites.here();
   const Call call{prepared.get(), constant(in), writable(out), 0, nanoseconds(timeout), true, site, &probe};
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     self.run(call);
   }
   py::list result;
@@ -93,12 +94,12 @@ std::shared_ptr<Job> submit(Handle& self, const std::shared_ptr<Prepared>& prepa
 std::shared_ptr<Job> submit_task(Handle& self, const py::function& function, double timeout) {
   const uint64_t site = self.sites.here();
   const std::shared_ptr<PyObject> held(Py_NewRef(function.ptr()), [](PyObject* object) {
-    const py::gil_scoped_acquire gil;
+    const HeldGil gil;
     Py_DECREF(object);
   });
   auto job = std::make_shared<Job>();
   job->task = [held] {
-    const py::gil_scoped_acquire gil;
+    const HeldGil gil;
     if (PyObject* result = PyObject_CallNoArgs(held.get())) return Py_DECREF(result);
     if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_Clear();
     throw Error(ErrorKind::interrupted, "interrupted");
@@ -110,7 +111,7 @@ std::shared_ptr<Job> submit_task(Handle& self, const py::function& function, dou
 }
 
 void wait(Handle& self, const std::shared_ptr<Job>& job, double timeout) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.wait(job, nanoseconds(timeout), true);
 }
 
@@ -122,7 +123,7 @@ py::list records(Handle& self, int rank) {
 }
 
 std::pair<uint64_t, std::vector<int>> survivors(Handle& self, double timeout) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   Survivors found = self.survivors(nanoseconds(timeout));
   return {found.attempt, std::move(found.ranks)};
 }
@@ -142,7 +143,7 @@ void inject_fault(const std::string& action, uint64_t after, double seconds, uin
 void add_region(Handle& self, uint32_t id, const std::vector<uintptr_t>& bases, size_t bytes) {
   Region region{id, {}, bytes};
   for (uintptr_t base : bases) region.base.push_back(writable(base));
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.add_region(std::move(region));
 }
 
@@ -210,16 +211,16 @@ void bind_communicator(py::module_& module) {
       .def("submit_task", &submit_task, py::arg("function"), py::arg("timeout"))
       .def("wait", &wait, py::arg("job"), py::arg("timeout"))
       .def("add_region", &add_region, py::arg("id"), py::arg("bases"), py::arg("nbytes"))
-      .def("remove_region", &Communicator::remove_region, py::call_guard<py::gil_scoped_release>())
+      .def("remove_region", &Communicator::remove_region, py::call_guard<ReleasedGil>())
       .def("records", &records, py::arg("rank"))
       .def_property("sequence", &Communicator::sequence,
                     [](Handle& self, uint64_t next) {
-                      const py::gil_scoped_release release;
+                      const ReleasedGil release;
                       self.set_sequence(next);
                     })
       .def("abort", &Communicator::abort, py::arg("interrupted") = false)
       .def("forget", &Handle::forget)
-      .def("close", &Communicator::close, py::call_guard<py::gil_scoped_release>());
+      .def("close", &Communicator::close, py::call_guard<ReleasedGil>());
 
   py::class_<ReferenceRing>(
       module, "ReferenceRing",
@@ -230,7 +231,7 @@ void bind_communicator(py::module_& module) {
            }),
            py::keep_alive<1, 2>())
       .def("all_reduce", [](ReferenceRing& self, uintptr_t in, uintptr_t out, size_t count, uint32_t times) {
-        const py::gil_scoped_release release;
+        const ReleasedGil release;
         for (uint32_t i = 0; i < times; ++i)
           self.all_reduce(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(out), count);
       });

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/handle.hpp"
 
 namespace pc {
@@ -23,7 +24,7 @@ inline bool execute(Handle& handle, const std::shared_ptr<Prepared>& prepared, c
                   site,
                   nullptr};
   try {
-    const pybind11::gil_scoped_release release;
+    const ReleasedGil release;
     handle.run(call);
     return true;
   } catch (const Error& error) {

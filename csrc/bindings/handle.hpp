@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "bindings/gil.hpp"
 #include "bindings/site.hpp"
 #include "shm/communicator.hpp"
 
@@ -14,7 +15,7 @@ namespace pc {
 struct Handle : Communicator {
   using Communicator::Communicator;
   ~Handle() {  // the progress thread may need the interpreter to end
-    const pybind11::gil_scoped_release release;
+    const ReleasedGil release;
     close();
   }
   void forget() {

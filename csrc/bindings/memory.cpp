@@ -2,6 +2,7 @@
 #include "shm/memory.hpp"
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "core/error.hpp"
 #include "shm/flag_latency.hpp"
 
@@ -31,7 +32,7 @@ void bind_memory(py::module_& module) {
       "flag_latency",
       [](Mapping& memory, bool first, uint64_t after, uint64_t turns, double timeout) {
         if (memory.size() < kFlagBytes) throw Error(ErrorKind::invalid_argument, "the flags need 256 bytes");
-        const py::gil_scoped_release release;
+        const ReleasedGil release;
         return flag_latency(memory.data(), first, after, turns, static_cast<uint64_t>(timeout * 1e9));
       },
       py::arg("memory"), py::arg("first"), py::arg("after"), py::arg("turns"), py::arg("timeout"),

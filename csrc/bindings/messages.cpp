@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/handle.hpp"
 
 namespace py = pybind11;
@@ -20,7 +21,7 @@ namespace {
 struct Mailbox : Messages {
   using Messages::Messages;
   ~Mailbox() {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     close();
   }
 
@@ -100,7 +101,7 @@ void send(Mailbox& self, const py::array& x, const Element& element, int64_t des
           double timeout) {
   Request request;
   fill_send(request, self.size(), x, element, dest, tag, timeout);
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.send(request);
 }
 
@@ -109,7 +110,7 @@ py::tuple recv(Mailbox& self, const py::object& out, const Element* element, int
   Request request;
   fill_receive(request, self.size(), out, element, source, tag, timeout);
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     self.receive(request);
   }
   return outcome(request);
@@ -122,7 +123,7 @@ py::tuple sendrecv(Mailbox& self, const py::array& x, const Element& sent, int64
   fill_send(outgoing, self.size(), x, sent, dest, tag, timeout);
   fill_receive(incoming, self.size(), out, taken, source, recv_tag, timeout);
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     self.exchange(outgoing, incoming);
   }
   return outcome(incoming);
@@ -131,7 +132,7 @@ py::tuple sendrecv(Mailbox& self, const py::array& x, const Element& sent, int64
 std::shared_ptr<Request> submit(Mailbox& self, const std::shared_ptr<Request>& request,
                                 const py::object& array, const py::object& element) {
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     self.submit(request);
   }
   if (!request->done.load(std::memory_order_acquire)) self.hold(request, py::make_tuple(array, element));
@@ -195,18 +196,18 @@ void bind_messages(py::module_& module) {
       .def("submit_sendrecv", &submit_sendrecv)
       .def("test",
            [](Mailbox& self, Request& request) {
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              return self.test(request);
            })
       .def("wait",
            [](Mailbox& self, const std::shared_ptr<Request>& request, double timeout) {
              {
-               const py::gil_scoped_release release;
+               const ReleasedGil release;
                self.wait(*request, nanoseconds(timeout));
              }
              return outcome(*request);
            })
-      .def("close", &Mailbox::close, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Mailbox::close, py::call_guard<ReleasedGil>())
       .def("forget", &Mailbox::forget);
 }
 

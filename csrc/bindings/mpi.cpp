@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/handle.hpp"
 #include "mpi/library.hpp"
 #include "mpi/mirror.hpp"
@@ -46,13 +47,13 @@ void bind_mpi(py::module_& module) {
            py::arg("byte_type"))
       .def_property_readonly("path", &mpi::Library::path)
       .def_property_readonly("cuda_query", &mpi::Library::cuda_query)
-      .def("round_trips", &mpi::round_trips, py::call_guard<py::gil_scoped_release>(), py::arg("comm"),
-           py::arg("rank"), py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
+      .def("round_trips", &mpi::round_trips, py::call_guard<ReleasedGil>(), py::arg("comm"), py::arg("rank"),
+           py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
            "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test "
            "alone.");
-  module.def("connect", &connect, py::call_guard<py::gil_scoped_release>(), py::arg("core"),
-             py::arg("library"), py::arg("comm"), py::arg("world"), py::arg("first_tag"),
-             py::arg("message_bytes"), py::keep_alive<1, 2>(),
+  module.def("connect", &connect, py::call_guard<ReleasedGil>(), py::arg("core"), py::arg("library"),
+             py::arg("comm"), py::arg("world"), py::arg("first_tag"), py::arg("message_bytes"),
+             py::keep_alive<1, 2>(),
              "Connects a communicator to its ranks on other hosts (attach_remote names them).");
   module.def("attach_remote",
              [](Handle& core, int peer, int lifeline) { core.group().attach_remote(peer, lifeline); });
@@ -60,8 +61,8 @@ void bind_mpi(py::module_& module) {
                          "Messages to a rank on another host and back, as collectives send them.")
       .def(py::init([](Handle& core, int peer) { return std::make_unique<MirrorPing>(core.group(), peer); }),
            py::keep_alive<1, 2>())
-      .def("round_trips", &MirrorPing::round_trips, py::call_guard<py::gil_scoped_release>(),
-           py::arg("nbytes"), py::arg("turns"), py::arg("timeout"), "Seconds that they take.");
+      .def("round_trips", &MirrorPing::round_trips, py::call_guard<ReleasedGil>(), py::arg("nbytes"),
+           py::arg("turns"), py::arg("timeout"), "Seconds that they take.");
 }
 
 }  // namespace pc

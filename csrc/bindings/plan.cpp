@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "core/error.hpp"
 #include "shm/prepare.hpp"
 
@@ -49,7 +50,7 @@ std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
   if (code.is_none()) return nullptr;
   const auto let_go = [](const void* object) {
     if (!Py_IsInitialized()) return;
-    const py::gil_scoped_acquire gil;
+    const HeldGil gil;
     Py_DECREF(static_cast<PyObject*>(const_cast<void*>(object)));
   };
   const auto function = reinterpret_cast<UserFunction>(code.attr("address").cast<uintptr_t>());

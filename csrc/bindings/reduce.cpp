@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/gil.hpp"
+
 namespace py = pybind11;
 
 namespace pc {
@@ -124,7 +126,7 @@ void reduce(int dtype_code, int op_code, const py::list& source_buffers, const p
   for (size_t i = 0; i < from.size(); ++i) sources.push_back({from[i].data, source_wide[i]});
   for (size_t i = 0; i < to.size(); ++i) sinks.push_back({to[i].data, sink_wide[i]});
 
-  const py::gil_scoped_release released;
+  const ReleasedGil released;
   kernel(sources.data(), static_cast<int>(sources.size()), sinks.data(), static_cast<int>(sinks.size()),
          count, Epilogue{kind, factor});
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "cuda/host/links.hpp"
 #include "cuda/host/rank.hpp"
 
@@ -81,13 +82,13 @@ cudaStream_t stream_of(uintptr_t handle) { return reinterpret_cast<cudaStream_t>
 
 template <class Prepared>
 void launch(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.launch(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), stream_of(stream));
 }
 
 template <class Prepared>
 void launch_staged(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.launch_staged(call, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out));
 }
 
@@ -158,7 +159,7 @@ void bind(py::module_& module) {
     return std::string(text);
   });
   module.def("synchronize", [](uintptr_t stream) {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     check(cudaStreamSynchronize(stream_of(stream)), "waiting for a stream");
   });
   py::class_<Rank>(module, "Rank", py::module_local(),
@@ -170,9 +171,8 @@ void bind(py::module_& module) {
       .def("attach", [](Rank& self, int peer, const py::bytes& handle) { self.attach(peer, handle); })
       .def("open", &Rank::open)
       .def("make_multicast", &Rank::make_multicast)
-      .def("join_multicast", &Rank::join_multicast, py::arg("descriptor"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("bind_multicast", &Rank::bind_multicast, py::call_guard<py::gil_scoped_release>())
+      .def("join_multicast", &Rank::join_multicast, py::arg("descriptor"), py::call_guard<ReleasedGil>())
+      .def("bind_multicast", &Rank::bind_multicast, py::call_guard<ReleasedGil>())
       .def("drop_multicast", &Rank::drop_multicast)
       .def("prepare", &prepare, py::kw_only(), py::arg("plan"), py::arg("blocks"), py::arg("sent"),
            py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
@@ -187,11 +187,11 @@ void bind(py::module_& module) {
       .def(
           "load",
           [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item) {
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             return std::const_pointer_cast<UserKernels>(self.load(image, form, item));
           },
           py::arg("image"), py::arg("form"), py::arg("item"))
-      .def("drain", &Rank::drain, py::call_guard<py::gil_scoped_release>())
+      .def("drain", &Rank::drain, py::call_guard<ReleasedGil>())
       .def("launch", &launch<PreparedCall>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
       .def("launch", &launch<PreparedDirect>, py::arg("call"), py::arg("source"), py::arg("target"),
@@ -201,15 +201,14 @@ void bind(py::module_& module) {
       .def("launch_staged", &launch_staged<PreparedDirect>, py::arg("call"), py::arg("source"),
            py::arg("target"))
       .def_property_readonly("handed_in", &Rank::handed_in)
-      .def("settle", &Rank::settle, py::arg("call"), py::arg("seconds"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("synchronize", &Rank::synchronize, py::call_guard<py::gil_scoped_release>())
+      .def("settle", &Rank::settle, py::arg("call"), py::arg("seconds"), py::call_guard<ReleasedGil>())
+      .def("synchronize", &Rank::synchronize, py::call_guard<ReleasedGil>())
       .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
       .def("mark", &Rank::mark)
       .def("check", &Rank::check_calls)
       .def_property_readonly("busy",
                              [](const Rank& self) {
-                               const py::gil_scoped_release release;
+                               const ReleasedGil release;
                                return self.busy();
                              })
       .def_property_readonly("device", &Rank::device)
