@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "gpu"))
 
 import sass
 
-# The cell and the credit; the credit after a wipe; none; two gates.
-RELEASES = {"Simple": 2, "hand-written": 2, "LL": 1, "LL128": 0, "native": 2, "multicast": 2, "deliver": 0}
+# The cell and the credit; the credit after a wipe; none; two gates; the same, and three fences for aliases.
+RELEASES = {"Simple": 2, "hand-written": 2, "LL": 1, "LL128": 0, "native": 2, "multicast": 5, "deliver": 0}
 THREADS = {
     "Simple": 512,
     "hand-written": 512,

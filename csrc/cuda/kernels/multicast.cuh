@@ -14,7 +14,7 @@
 //
 // The opening gate is that of the other native kernels: each rank tells each peer what it calls. At the closing one nobody has anything
 // to tell, so a single multimem.red counts on all ranks. Data are reached by two addresses, which a fence for aliases has to order, on
-// the way from each access to the gate behind it.
+// the way from each access to those behind the next gate: it is made by the threads that tell the others, after a barrier.
 //
 // Sizes are in bytes: all of a call but its reduction moves bytes.
 #pragma once
@@ -37,10 +37,8 @@ class Multicast : public Direct<Copy> {
       if (call_.takes_all)
         for (uint32_t q = 0; q < call_.in_blocks; ++q)
           copy(call_.local + place(0, q), block(call_.in, false, q, begin), length(q, begin));
-      order_aliases();
-      if (!gate(true, begin)) return;
+      if (!open(begin)) return;
       if (call_.works) work(begin);
-      order_aliases();
       if (!close()) return;
       if (call_.stores_all)
         for (uint32_t q = 0; q < call_.out_blocks; ++q)
@@ -62,10 +60,17 @@ class Multicast : public Direct<Copy> {
     if (!mutant(kNoAliasFence)) fence_aliases();
   }
 
+  PC_DEVICE bool open(uint64_t begin) {
+    if (!mutant(kGateBeforeWork)) __syncthreads();
+    if (threadIdx.x < call_.size) order_aliases();
+    return gate(true, begin);
+  }
+
   PC_DEVICE bool close() {
     if (!mutant(kGateBeforeWork)) __syncthreads();
     arrived_ += call_.size;
     if (threadIdx.x == 0) {
+      order_aliases();
       auto* everywhere = reinterpret_cast<uint64_t*>(call_.multicast + uint64_t{block_} * kLineBytes);
       if (mutant(kGateNotReleased))
         multimem_add_relaxed(everywhere, 1);
