@@ -44,10 +44,10 @@ def kind(kernel: sass.Kernel) -> str:
 
 def test_all_are_there() -> None:
     """Twelve combinations of type and operator, the copy, and the one that decides at run time, for each protocol; the last two
-    again, for several ranks in one grid. And the ring, the one for the switch, and the delivery of calls.
+    again, for several ranks in one grid. One for each thing that the switch does, the ring, and the delivery of calls.
     """
     architectures = {kernel.architecture for kernel in kernels()}
-    assert len(kernels()) == (4 * (14 + 2) + 3) * len(architectures)
+    assert len(kernels()) == (4 * (14 + 2) + 18 + 2) * len(architectures)
     assert {kind(kernel) for kernel in kernels()} == RELEASES.keys()
 
 

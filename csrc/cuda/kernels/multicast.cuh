@@ -24,6 +24,8 @@
 
 namespace pc::cuda {
 
+// `Form`: what the switch combines; none where nothing is.
+template <Multimem Form>
 class Multicast : public Direct<Copy> {
  public:
   PC_DEVICE Multicast(const DirectCall& call, char* shared)
@@ -86,33 +88,7 @@ class Multicast : public Direct<Copy> {
     return !__syncthreads_or(thread_.aborted);
   }
 
-  PC_DEVICE void work(uint64_t begin) {
-    using enum Multimem;
-    if (!call_.takes_all) return work<none>(begin);
-#define PC_FORM(one) \
-  if (call_.form == static_cast<uint32_t>(one)) return work<one>(begin)
-    PC_FORM(add_f32);
-    PC_FORM(add_f64);
-    PC_FORM(add_f16);
-    PC_FORM(add_bf16);
-    PC_FORM(add_u32);
-    PC_FORM(add_u64);
-    PC_FORM(min_s32);
-    PC_FORM(max_s32);
-    PC_FORM(min_u32);
-    PC_FORM(max_u32);
-    PC_FORM(min_s64);
-    PC_FORM(max_s64);
-    PC_FORM(min_u64);
-    PC_FORM(max_u64);
-    PC_FORM(and_b32);
-    PC_FORM(or_b32);
-    PC_FORM(xor_b32);
-#undef PC_FORM
-  }
-
   // The switch moves whole vectors; what is behind the end of a block is nobody's.
-  template <Multimem Form>
   PC_DEVICE void work(uint64_t begin) {
     const uint32_t bytes =
         length(call_.in_blocks > call_.out_blocks ? call_.in_block : call_.out_block, begin);
@@ -136,7 +112,7 @@ class Multicast : public Direct<Copy> {
       if constexpr (can_finish(Form)) {
         if (call_.epilogue) {
           PC_UNROLL
-          for (uint32_t u = 0; u < kUnroll; ++u) finish_sums<Form>(v[u]);
+          for (uint32_t u = 0; u < kUnroll; ++u) finish_sums(v[u]);
         }
       }
       PC_UNROLL
@@ -152,7 +128,6 @@ class Multicast : public Direct<Copy> {
     }
   }
 
-  template <Multimem Form>
   PC_DEVICE void finish_sums(Vector& v) const {
     using T = std::conditional_t<Form == Multimem::add_f32, float, double>;
     Reducer<Native<T>, ReduceOp::sum> reducer(0, 0);
@@ -165,10 +140,11 @@ class Multicast : public Direct<Copy> {
   uint64_t arrived_ = 0;
 };
 
+template <Multimem Form>
 PC_KERNEL(kThreads)
 void multicast(PC_PARAMETER DirectCall call) {
   PC_SHARED_MEMORY(shared);
-  Multicast(call, shared).run();
+  Multicast<Form>(call, shared).run();
 }
 
 }  // namespace pc::cuda
