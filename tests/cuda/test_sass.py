@@ -72,5 +72,7 @@ def test_sixteen_bytes_at_a_time() -> None:
 
 def test_no_fence_too_many() -> None:
     for kernel in kernels():
+        if kind(kernel) == "multicast" and kernel.architecture == "sm_80":
+            continue  # traps stand in for what it does not have
         assert kernel.count(r"MEMBAR.*SYS.*") == RELEASES[kind(kernel)], kernel
         assert kernel.count(r"MEMBAR.*") == kernel.count(r"MEMBAR.*SYS.*"), kernel
