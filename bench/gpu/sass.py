@@ -24,6 +24,21 @@ TYPES = {
     "Native<long>": "int64",
 }
 TYPES |= {"SmallFloat<4, 3, false>": "float8_e4m3fn", "SmallFloat<5, 2, true>": "float8_e5m2"}
+# csrc/cuda/kernels/multimem.hpp
+FORMS = [
+    "none",
+    "add_f32",
+    "add_f64",
+    "add_f16",
+    "add_bf16",
+    "add_u32",
+    "add_u64",
+    "min_s32",
+    "max_s32",
+    "min_u32",
+    "max_u32",
+]
+FORMS += ["min_s64", "max_s64", "min_u64", "max_u64", "and_b32", "or_b32", "xor_b32"]
 OPS = ("sum", "prod", "min", "max")
 
 
@@ -74,6 +89,8 @@ def short(name: str) -> str:
         name = name.replace(long, known)
     if found := re.fullmatch(r"direct<(?:Reducer<(.+), (\w+)> ?|(\w+))>", name):
         return " ".join(filter(None, ("native", found[1] or found[3], found[2])))
+    if found := re.fullmatch(r"multicast<\(Multimem\)(\d+)>", name):
+        return f"multicast {FORMS[int(found[1])]}"
     if found := re.fullmatch(r"direct_fused<(\w+)>", name):
         return f"native fused {found[1]}"
     if found := re.fullmatch(r"interpret_fused<(\w+), (\w+)>", name):

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "gpu"))
 
 import sass
 
-# The cell and the credit; the credit after a wipe; none; two gates.
-RELEASES = {"Simple": 2, "hand-written": 2, "LL": 1, "LL128": 0, "native": 2, "multicast": 2, "deliver": 0}
+# The cell and the credit; the credit after a wipe; none; two gates; the same, and three fences for aliases.
+RELEASES = {"Simple": 2, "hand-written": 2, "LL": 1, "LL128": 0, "native": 2, "multicast": 5, "deliver": 0}
 THREADS = {
     "Simple": 512,
     "hand-written": 512,
@@ -44,10 +44,10 @@ def kind(kernel: sass.Kernel) -> str:
 
 def test_all_are_there() -> None:
     """Twelve combinations of type and operator, the copy, and the one that decides at run time, for each protocol; the last two
-    again, for several ranks in one grid. And the ring, the one for the switch, and the delivery of calls.
+    again, for several ranks in one grid. One for each thing that the switch does, the ring, and the delivery of calls.
     """
     architectures = {kernel.architecture for kernel in kernels()}
-    assert len(kernels()) == (4 * (14 + 2) + 3) * len(architectures)
+    assert len(kernels()) == (4 * (14 + 2) + 18 + 2) * len(architectures)
     assert {kind(kernel) for kernel in kernels()} == RELEASES.keys()
 
 
@@ -72,5 +72,7 @@ def test_sixteen_bytes_at_a_time() -> None:
 
 def test_no_fence_too_many() -> None:
     for kernel in kernels():
+        if kind(kernel) == "multicast" and kernel.architecture == "sm_80":
+            continue  # traps stand in for what it does not have
         assert kernel.count(r"MEMBAR.*SYS.*") == RELEASES[kind(kernel)], kernel
         assert kernel.count(r"MEMBAR.*") == kernel.count(r"MEMBAR.*SYS.*"), kernel

@@ -75,17 +75,16 @@ def test_every_algorithm_on_a_small_device(protocol: str) -> None:
     assert emulated.device().statistics()[1] == before, "a flag was released to the own device only"
 
 
-@pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("stages_host", [False, True])
+@pytest.mark.parametrize(("native", "stages_host"), [(False, True), (True, False)])
 def test_native_kernels_and_staged_arrays(native: bool, stages_host: bool) -> None:
     options = device.emulated(native=native, stages_host=stages_host, fused=True)
-    made = emulated.run(3, catalogue.every_algorithm, [0, 129, 1100], ["int64", "float32"], options=options)
+    made = emulated.run(3, catalogue.every_algorithm, [0, 129], ["int64", "float32"], options=options)
     assert min(made) > 40
 
 
 def test_soak() -> None:
     """Random calls on sub-groups, many of them handed in before the device runs."""
-    assert emulated.run(4, catalogue.soak, 200, 7, options=FUSED) == [200] * 4
+    assert emulated.run(4, catalogue.soak, 120, 7, options=FUSED) == [120] * 4
 
 
 def test_the_same_bits() -> None:

@@ -234,11 +234,10 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
     bytes.count *= item_size(options.dtype);
     moved.dtype = DType::uint8;
     DirectLayout layout(bytes, moved, segment_, rank, size);
-    layout.call.form = static_cast<uint32_t>(form);
     layout.call.local = multicast_->local();
     layout.call.multicast = multicast_->everywhere();
-    return std::make_shared<PreparedDirect>(
-        PreparedDirect{options, layout, find_multicast(), false, true, true});
+    return std::make_shared<PreparedDirect>(PreparedDirect{
+        options, layout, find_multicast(layout.call.takes_all ? form : Multimem::none), false, true, true});
   }
   DirectLayout layout(direct, options, segment_, rank, size);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
@@ -533,7 +532,8 @@ namespace {
 template <class F>
 void each_kernel(F&& f) {
   f(find_ring(), kThreads);
-  f(find_multicast(), kThreads);
+  for (uint32_t form = 0; form <= static_cast<uint32_t>(Multimem::last); ++form)
+    f(find_multicast(static_cast<Multimem>(form)), kThreads);
   for (int any = 0; any < 2; ++any) {
     for (int moves = 0; moves < 2; ++moves) {
       for (int type = 0; type < dtype_count; ++type) {

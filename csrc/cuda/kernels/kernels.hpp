@@ -4,6 +4,7 @@
 #include "core/dtype.hpp"
 #include "core/reduce.hpp"
 #include "cuda/kernels/layout.hpp"
+#include "cuda/kernels/multimem.hpp"
 
 namespace pc::cuda {
 
@@ -31,8 +32,8 @@ Kernel find_direct(const Wanted& wanted);
 // The ring all-reduce that is written by hand: float32, sum.
 Kernel find_ring();
 
-// The direct algorithms by the switch, for what it can combine (kernels/multimem.hpp). It takes a DirectCall.
-Kernel find_multicast();
+// The direct algorithms by the switch, which combines in `form`. It takes a DirectCall.
+Kernel find_multicast(Multimem form);
 
 // The interpreters and the native kernels for several ranks in one grid: those that decide at run time only. They take a FusedCall.
 Kernel find_fused(const Wanted& wanted);

@@ -126,7 +126,6 @@ struct DirectCall {
   // By the switch (kernels/multicast.cuh), where sizes are in bytes:
   char *local,
       *multicast;  // the own memory that is bound to the multicast object, and where all of it is at once
-  uint32_t form;   // Multimem
 };
 
 // Memory that is bound to a multicast object: a line for each block, and two halves as in staging.

@@ -14,7 +14,7 @@
 //
 // The opening gate is that of the other native kernels: each rank tells each peer what it calls. At the closing one nobody has anything
 // to tell, so a single multimem.red counts on all ranks. Data are reached by two addresses, which a fence for aliases has to order, on
-// the way from each access to the gate behind it.
+// the way from each access to those behind the next gate: it is made by the threads that tell the others, after a barrier.
 //
 // Sizes are in bytes: all of a call but its reduction moves bytes.
 #pragma once
@@ -24,6 +24,8 @@
 
 namespace pc::cuda {
 
+// `Form`: what the switch combines; none where nothing is.
+template <Multimem Form>
 class Multicast : public Direct<Copy> {
  public:
   PC_DEVICE Multicast(const DirectCall& call, char* shared)
@@ -37,10 +39,8 @@ class Multicast : public Direct<Copy> {
       if (call_.takes_all)
         for (uint32_t q = 0; q < call_.in_blocks; ++q)
           copy(call_.local + place(0, q), block(call_.in, false, q, begin), length(q, begin));
-      order_aliases();
-      if (!gate(true, begin)) return;
+      if (!open(begin)) return;
       if (call_.works) work(begin);
-      order_aliases();
       if (!close()) return;
       if (call_.stores_all)
         for (uint32_t q = 0; q < call_.out_blocks; ++q)
@@ -62,10 +62,17 @@ class Multicast : public Direct<Copy> {
     if (!mutant(kNoAliasFence)) fence_aliases();
   }
 
+  PC_DEVICE bool open(uint64_t begin) {
+    if (!mutant(kGateBeforeWork)) __syncthreads();
+    if (threadIdx.x < call_.size) order_aliases();
+    return gate(true, begin);
+  }
+
   PC_DEVICE bool close() {
     if (!mutant(kGateBeforeWork)) __syncthreads();
     arrived_ += call_.size;
     if (threadIdx.x == 0) {
+      order_aliases();
       auto* everywhere = reinterpret_cast<uint64_t*>(call_.multicast + uint64_t{block_} * kLineBytes);
       if (mutant(kGateNotReleased))
         multimem_add_relaxed(everywhere, 1);
@@ -81,33 +88,7 @@ class Multicast : public Direct<Copy> {
     return !__syncthreads_or(thread_.aborted);
   }
 
-  PC_DEVICE void work(uint64_t begin) {
-    using enum Multimem;
-    if (!call_.takes_all) return work<none>(begin);
-#define PC_FORM(one) \
-  if (call_.form == static_cast<uint32_t>(one)) return work<one>(begin)
-    PC_FORM(add_f32);
-    PC_FORM(add_f64);
-    PC_FORM(add_f16);
-    PC_FORM(add_bf16);
-    PC_FORM(add_u32);
-    PC_FORM(add_u64);
-    PC_FORM(min_s32);
-    PC_FORM(max_s32);
-    PC_FORM(min_u32);
-    PC_FORM(max_u32);
-    PC_FORM(min_s64);
-    PC_FORM(max_s64);
-    PC_FORM(min_u64);
-    PC_FORM(max_u64);
-    PC_FORM(and_b32);
-    PC_FORM(or_b32);
-    PC_FORM(xor_b32);
-#undef PC_FORM
-  }
-
   // The switch moves whole vectors; what is behind the end of a block is nobody's.
-  template <Multimem Form>
   PC_DEVICE void work(uint64_t begin) {
     const uint32_t bytes =
         length(call_.in_blocks > call_.out_blocks ? call_.in_block : call_.out_block, begin);
@@ -131,7 +112,7 @@ class Multicast : public Direct<Copy> {
       if constexpr (can_finish(Form)) {
         if (call_.epilogue) {
           PC_UNROLL
-          for (uint32_t u = 0; u < kUnroll; ++u) finish_sums<Form>(v[u]);
+          for (uint32_t u = 0; u < kUnroll; ++u) finish_sums(v[u]);
         }
       }
       PC_UNROLL
@@ -147,7 +128,6 @@ class Multicast : public Direct<Copy> {
     }
   }
 
-  template <Multimem Form>
   PC_DEVICE void finish_sums(Vector& v) const {
     using T = std::conditional_t<Form == Multimem::add_f32, float, double>;
     Reducer<Native<T>, ReduceOp::sum> reducer(0, 0);
@@ -160,10 +140,11 @@ class Multicast : public Direct<Copy> {
   uint64_t arrived_ = 0;
 };
 
+template <Multimem Form>
 PC_KERNEL(kThreads)
 void multicast(PC_PARAMETER DirectCall call) {
   PC_SHARED_MEMORY(shared);
-  Multicast(call, shared).run();
+  Multicast<Form>(call, shared).run();
 }
 
 }  // namespace pc::cuda

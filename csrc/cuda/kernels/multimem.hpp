@@ -39,6 +39,7 @@ enum class Multimem : uint32_t {
   and_b32,
   or_b32,
   xor_b32,
+  last = xor_b32,
 };
 
 constexpr Multimem multimem_of(DType dtype, ReduceOp op) {
