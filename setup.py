@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import sys
 import sysconfig
 import time
@@ -83,8 +82,7 @@ def emulated_extension() -> Extension:
     return ext
 
 
-# What operators of the caller's are linked into at run time: a file beside the extension.
-USER_KERNELS, USER_IMAGE = "csrc/cuda/kernels/user.cu", "_cuda_user.fatbin"
+USER_KERNELS = "csrc/cuda/kernels/user.cu"  # LTO-IR in the extension: operators are linked to it at run time
 
 
 class CudaExtension(Extension):
@@ -192,7 +190,7 @@ class IncrementalBuild(build_ext):
         """The same for sources that nvcc compiles."""
         objects = [str(folder / f"{source}.o") for source in ext.kernels]
         commands = [ext.toolkit.command(*pair) for pair in zip(ext.kernels, objects, strict=True)]
-        image = folder / USER_IMAGE
+        image = folder / "user.fatbin"
         commands.append(ext.toolkit.command(USER_KERNELS, str(image), linkable=True))
 
         def compile_one(command: list[str]) -> None:
@@ -211,10 +209,18 @@ class IncrementalBuild(build_ext):
 
         with ThreadPoolExecutor(self.parallel or len(os.sched_getaffinity(0))) as pool:
             list(pool.map(compile_one, commands))
-        beside = Path(self.get_ext_fullpath(ext.name)).with_name(USER_IMAGE)
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(image, beside)
-        return objects
+        return [*objects, self.embed(image, "pc_user_image")]
+
+    def embed(self, file: Path, symbol: str) -> str:
+        """An object with the bytes of a file, from `symbol` to `symbol`_end."""
+        source, obj = file.with_suffix(".s"), str(file.with_suffix(".embedded.o"))
+        names = "\n".join(f".globl {name}\n.hidden {name}" for name in (symbol, f"{symbol}_end"))
+        source.write_text(
+            f'{names}\n.section .rodata\n.balign 16\n{symbol}:\n.incbin "{file.resolve()}"\n{symbol}_end:\n'
+            '.section .note.GNU-stack,"",%progbits\n'
+        )
+        self.spawn([self.compiler.compiler_so[0], "-c", str(source), "-o", obj])
+        return obj
 
 
 EMULATOR = os.environ.get("PYCOLLECTIVES_EMULATOR", "0")  # 1: the emulated device, too; only: nothing else

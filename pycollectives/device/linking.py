@@ -3,7 +3,7 @@
 f ── Numba ──► LTO-IR ─────────────────────────────┐
                                                    ├─ nvJitLink ──► machine code, kept in memory and on disk
 csrc/cuda/kernels/user.cu ── nvcc ──► LTO-IR ──────┘                with f inlined into it
-    (all kernels, without an operator; built with the extension)
+    (all kernels, without an operator; in the extension)
 
 On disk: $XDG_CACHE_HOME/pycollectives/operators/, the `KEPT` that were used last.
 """
@@ -26,7 +26,6 @@ from ..errors import DeviceError, UnsupportedError
 from ..user_op import UserOp, can_raise, content, names_in, reason
 
 SYMBOL = "pc_user_operator"  # csrc/cuda/kernels/ptx.cuh
-FILE = Path(__file__).parents[1] / "_cuda_user.fatbin"  # the kernels without an operator: see setup.py
 INSTALL = "pip install 'pycollectives[cuda13]'"
 KEPT = 64
 
@@ -40,11 +39,13 @@ _MISSING = {
 }
 
 
-def image(operator: UserOp, dtype: np.dtype[Any], group: int, form: str, capability: int) -> bytes:
+def image(
+    operator: UserOp, dtype: np.dtype[Any], group: int, form: str, capability: int, kernels: bytes
+) -> bytes:
     """The machine code of the kernels for one operator, for devices of a compute capability (90: sm_90).
 
-    `dtype`: that is computed with; `group`: the items that kernels combine at a time; `form`: which kernels
-    (csrc/cuda/kernels/user.cu).
+    `dtype`: that is computed with; `group`: the items that kernels combine at a time; `form`: which of the `kernels`, the
+    fatbin of csrc/cuda/kernels/user.cu.
     Raises UnsupportedError where Numba cannot compile the operator for a device, DeviceError where a library is missing.
     """
     key = (dtype, form, capability)
@@ -52,7 +53,7 @@ def image(operator: UserOp, dtype: np.dtype[Any], group: int, form: str, capabil
         made = operator.images.get(key)
         if made is None:
             ltoir = compile_operator(operator, dtype, group, capability)
-            made = operator.images[key] = link(ltoir, form, capability)
+            made = operator.images[key] = link(ltoir, form, capability, kernels)
         return made
 
 
@@ -168,11 +169,8 @@ def _array_at() -> Any:
 # -- nvJitLink ----------------------------------------------------------------------------------------------------------------
 
 
-def link(ltoir: bytes, form: str, capability: int) -> bytes:
+def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
     """The machine code of the kernels of one form with an operator in them; from the disk if it is there."""
-    if not FILE.exists():
-        raise DeviceError(f"the kernels for operators were not built ({FILE} is missing; it needs nvcc)")
-    kernels = FILE.read_bytes()
     try:
         linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
         version = linker.version()

@@ -81,4 +81,5 @@ class Operators:
             return int(made.user.address).to_bytes(8, sys.byteorder)
         computed = np.dtype(np.float32) if made.wide else kind.dtype
         capability = self._module.capability(self._native.device)
-        return linking.image(operator, computed, item.group, item.form(kind.dtype.name), capability)
+        form, kernels = item.form(kind.dtype.name), self._module.user_image()
+        return linking.image(operator, computed, item.group, form, capability, kernels)

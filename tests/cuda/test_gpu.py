@@ -111,7 +111,7 @@ needs_numba = pytest.mark.skipif(
 
 @needs_numba
 @pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_user_operators(dtype: str, native: bool) -> None:
     on_gpu.run(3, elements, dtype, native=native)
 

@@ -23,9 +23,7 @@ import pycollectives as pc
 from pycollectives.device import linking
 
 pytest.importorskip("numba_cuda", reason="optional: numba-cuda is not installed")
-pytestmark = pytest.mark.skipif(
-    not linking.FILE.exists(), reason="optional: the kernels for operators were not built"
-)
+_cuda = pytest.importorskip("pycollectives._cuda", reason="optional: the extension _cuda was not built")
 
 # Operator, dtype that is computed with, items of a group, kernels: the forms of csrc/cuda/kernels/user.cu.
 CASES = {
@@ -56,10 +54,16 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
 
 
+def image(
+    op: Any, dtype: Any = "float32", group: int = 4, form: str = "items", capability: int = 90
+) -> bytes:
+    return linking.image(op, np.dtype(dtype), group, form, capability, _cuda.user_image())
+
+
 @lru_cache
 def linked(case: str) -> bytes:
     operator, dtype, group, form = CASES[case]
-    return linking.image(pc.op(operator.f, shape=operator.shape or None), np.dtype(dtype), group, form, 90)
+    return image(pc.op(operator.f, shape=operator.shape or None), dtype, group, form)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -89,12 +93,9 @@ def test_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     link = linking._linked
     monkeypatch.setattr(linking, "_linked", lambda *args: made.append(1) or link(*args))
 
-    def image(f: Any) -> bytes:
-        return linking.image(pc.op(f), np.dtype(np.float32), 4, "items", 90)
-
-    first = image(affine)
-    assert image(affine) == first and len(made) == 1
-    assert image(lambda a, b: a * np.float32(0.25) + b) != first and len(made) == 2
+    first = image(pc.op(affine))
+    assert image(pc.op(affine)) == first and len(made) == 1
+    assert image(pc.op(lambda a, b: a * np.float32(0.25) + b)) != first and len(made) == 2
 
 
 def test_functions_that_numba_has_compiled() -> None:
@@ -102,18 +103,18 @@ def test_functions_that_numba_has_compiled() -> None:
     numba = pytest.importorskip("numba")
     helper = numba.njit(doubled)
     op = pc.op(numba.njit(lambda a, b: helper(a) + b))
-    assert linking.SYMBOL.encode() not in linking.image(op, np.dtype(np.float32), 4, "items", 90)
+    assert linking.SYMBOL.encode() not in image(op)
 
 
 def test_newer_devices() -> None:
     """LTO-IR for sm_90 serves those that came later."""
-    assert linking.image(pc.op(affine), np.dtype(np.float32), 4, "items", 100)[:4] == b"\x7fELF"
+    assert image(pc.op(affine), capability=100)[:4] == b"\x7fELF"
 
 
 def test_what_numba_cannot_compile() -> None:
     def fails(f: Any, error: type[Exception]) -> str:
         with pytest.raises(error) as caught:
-            linking.image(pc.op(f), np.dtype(np.float32), 4, "items", 90)
+            image(pc.op(f))
         return str(caught.value)
 
     assert "cannot compile op(<lambda>) for float32 on a device: " in fails(
@@ -128,5 +129,5 @@ def test_what_is_missing_is_named(package: str, monkeypatch: pytest.MonkeyPatch)
     assert importlib.util.find_spec(package)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(pc.DeviceError, match=r"numba-cuda|nvidia-nvjitlink") as caught:
-        linking.image(pc.op(affine), np.dtype(np.float32), 4, "items", 90)
+        image(pc.op(affine))
     assert "pip install 'pycollectives[cuda13]'" in str(caught.value)

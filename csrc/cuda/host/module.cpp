@@ -265,5 +265,9 @@ PYBIND11_MODULE(_cuda, module) {
   module.doc() = "The CUDA kernels of pycollectives, and the memory that they work on.";
   pc::bind_errors(module);
   pc::cuda::bind(module);
+  module.def("user_image", [] {
+    const std::string_view image = pc::cuda::user_image();
+    return py::bytes(image.data(), image.size());
+  });
 }
 #endif

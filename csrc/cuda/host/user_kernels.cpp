@@ -3,6 +3,10 @@
 #include <cstring>
 #include <numeric>
 
+#ifndef PC_EMULATED
+extern "C" const char pc_user_image[], pc_user_image_end[];  // setup.py
+#endif
+
 namespace pc::cuda {
 namespace {
 
@@ -53,6 +57,10 @@ UserKernels::UserKernels(const std::string& image, const std::string& form, cons
 }
 
 #else
+
+std::string_view user_image() {
+  return {pc_user_image, static_cast<size_t>(pc_user_image_end - pc_user_image)};
+}
 
 UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item)
     : item_(item) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cuda/host/runtime.hpp"
 #include "cuda/kernels/kernels.hpp"
@@ -40,6 +41,8 @@ class UserKernels {
 
 #ifdef PC_EMULATED
 Kernel find_user(const std::string& name);  // emulation/user_kernels.cpp
+#else
+std::string_view user_image();  // kernels/user.cu as LTO-IR, for all architectures of the extension
 #endif
 
 }  // namespace pc::cuda
