@@ -9,7 +9,7 @@
 //       own segment: stream            -- mail ---------->   mirror of the sender: stream
 //       mirror of the receiver: taken  <-- mail -----------  own segment: taken
 //       own segment: record, poison,   -- mail ---------->   mirror of the sender, own poison
-//                    presence
+//                    presence, shrinking
 //
 // A lane's messages from a peer have a tag of their own, so MPI keeps their order and no lane waits for another. Receives
 // are posted before the messages come, kLargeDepth per peer and lane, into memory that stays. What fits into a header travels as
@@ -73,7 +73,8 @@ class Mirror {
 
   void publish_record(uint64_t sequence);  // of this rank, to all: what it has called, and where if it knows
   void publish_poison(uint64_t word) noexcept;
-  void depart() noexcept;  // the last word to all
+  void publish_shrinking(uint64_t attempt) noexcept;  // see shm/survivors.hpp
+  void depart() noexcept;                             // the last word to all
 
  private:
   struct Outbound;
@@ -90,6 +91,7 @@ class Mirror {
 
   bool move_messages();
   void look_at(int peer);
+  void look_for_dead_readers();
   bool settle(Outbound& out);
   void acknowledge(Outbound& out);
   void replenish(Inbound& in);
@@ -104,10 +106,12 @@ class Mirror {
   bool move_mail();
   bool move_sent();
   bool has_left(int peer) const;
+  bool waits(const Letter& letter) const;
   void read(const Mail& mail);
   bool pump(int peer);
   void tell_credit(Inbound& in, uint64_t consumed);
   void flush(uint64_t ns) noexcept;
+  uint64_t finished() const;
   void hear_farewells() noexcept;
 
   Group& group_;
@@ -126,9 +130,11 @@ class Mirror {
   std::vector<mpi::Request*> tested_;
   std::vector<int> writers_;  // whose mail is among the tested ones
   uint32_t turn_ = 0;
+  uint64_t looked_ = 0;  // for dead readers, in ticks
 
   std::vector<Peer> known_;                   // by rank
   std::deque<std::unique_ptr<Letter>> sent_;  // mail that is being sent
+  std::deque<std::unique_ptr<Letter>> lost_;  // to the dead
 };
 
 }  // namespace pc

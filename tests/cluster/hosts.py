@@ -30,7 +30,7 @@ RSH = """#!/bin/sh
 while :; do case $1 in -l|-p|-o) shift 2;; -*) shift;; *) break;; esac; done
 host=$1; shift
 exec nsenter --net=/run/netns/{prefix}-${{host#host}} unshare --uts --mount /bin/sh -c \\
-  "mount --bind {folder}/hosts /etc/hosts && hostname $host && cd {folder} && $*"
+  "mount --bind {folder}/hosts /etc/hosts && hostname $host && . {folder}/prepare && cd {folder} && $*"
 """
 FOREIGN = (
     "PYCOLLECTIVES_",
@@ -210,6 +210,9 @@ class Cluster:
             self._ip("-n", switch, "link", "set", f"port{i}", *(() if wired else ("master", "br0")), "up")
             names.append(f"10.77.0.{i + 1} host{i}")
         (self.folder / "hosts").write_text("\n".join(names) + "\n")
+        (
+            self.folder / "prepare"
+        ).touch()  # what else a command finds on its host: lines of shell, see slurm.py
         self.agent.write_text(RSH.format(prefix=self.prefix, folder=self.folder))
         self.agent.chmod(0o755)
         if wired:
@@ -235,6 +238,12 @@ class Cluster:
     def cut(self, host: int) -> None:
         """Pull the cable of a host."""
         self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "down")
+
+    def kill(self, host: int) -> None:
+        """All that runs on a host, what MPI has there too."""
+        for pid in self._pids(host):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def start(
         self,
@@ -349,13 +358,13 @@ class Cluster:
 
     def processes(self) -> list[int]:
         """Everything that runs on the hosts."""
-        found: list[int] = []
-        for i in range(self.n):
-            done = subprocess.run(
-                ["ip", "netns", "pids", f"{self.prefix}-{i}"], capture_output=True, text=True
-            )
-            found += [int(pid) for pid in done.stdout.split()]
-        return found
+        return [pid for i in range(self.n) for pid in self._pids(i)]
+
+    def _pids(self, host: int) -> list[int]:
+        done = subprocess.run(
+            ["ip", "netns", "pids", f"{self.prefix}-{host}"], capture_output=True, text=True
+        )
+        return [int(pid) for pid in done.stdout.split()]
 
     def _sweep(self) -> None:
         for _ in range(50):
