@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/gil.hpp"
 #include "cuda/host/copies.hpp"
 #include "cuda/host/module.hpp"
 
