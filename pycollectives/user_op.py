@@ -63,7 +63,7 @@ def op(
     (docs/gpu.md), at the first use of the operator with a dtype: all ranks meet there, when their earlier
     calls on the communicator have ended, so that use must not be the first one in a graph. A function that
     raises cannot be used there, nor blocks and records whose smallest common multiple with 16 bytes is above
-    144 bytes, nor blocks of 16- and 8-bit floats that have not 2, 4, 8 or 16 bytes.
+    256 bytes, nor blocks of 16- and 8-bit floats that have not 2, 4, 8 or 16 bytes.
 
     Raises InvalidArgumentError if `f` is no Python function of two or three arguments. Calls with the
     operator raise UnsupportedError if Numba is not installed (the extra `pycollectives[numba]`) or cannot

@@ -9,6 +9,7 @@
 
 #define PC_UNROLL
 #define PC_ROLL
+#define PC_UNROLL_BY(n)
 #define PC_DEVICE inline
 #define PC_NOINLINE [[gnu::noinline]] static
 #define PC_KERNEL(threads)

@@ -10,7 +10,7 @@ extern "C" const char pc_user_image[], pc_user_image_end[];  // setup.py
 namespace pc::cuda {
 namespace {
 
-constexpr uint32_t kMostVectors = 9;  // kernels/user.cu
+constexpr uint32_t kMostVectors = 16;  // kernels/user.cu
 
 const char* const kNames[kProtocols] = {"pc_user_ll_", "pc_user_ll128_", "pc_user_simple_"};
 const char* const kDirect = "pc_user_direct_";
@@ -73,6 +73,10 @@ UserKernels::UserKernels(const std::string& image, const std::string& form, cons
     const auto* function = reinterpret_cast<const void*>(kernel);
     cudaFuncAttributes attributes;  // asking for them loads it now, and not when it is launched
     check(cudaFuncGetAttributes(&attributes, function), "loading a kernel of an operator");
+    size_t stack = 0;  // of a thread. To give it more when it is launched would wait for kernels that run
+    check(cudaDeviceGetLimit(&stack, cudaLimitStackSize), "asking for the stack");
+    if (attributes.localSizeBytes > stack)
+      check(cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes), "making the stack larger");
     return Kernel{function, nullptr, shown};
   };
   for (uint32_t p = 0; p < kProtocols; ++p) interpreters_[p] = load(kNames[p] + form, "user");

@@ -22,7 +22,7 @@ namespace pc::cuda {
 
 template <class R, class P>
 class Interpreter {
-  static constexpr uint32_t kWide = R::kWide;
+  static constexpr uint32_t kWide = R::kWide, kUnrollWide = kWide > 4 ? 1 : kWide;
   static constexpr uint32_t kUnroll = R::kUnroll < P::kMostUnroll ? R::kUnroll : P::kMostUnroll;
 
  public:
@@ -236,7 +236,7 @@ class Interpreter {
       PC_ROLL
       for (uint32_t k = 0; k < in.noperands; ++k) {
         const bool wide = kWide > 1 && operands[k].wide != 0;
-        PC_UNROLL
+        PC_UNROLL_BY(kUnrollWide)
         for (uint32_t w = 0; w < kWide; ++w) {
           if (!has_vector(w, wide)) break;
           Vector raw[kUnroll];
@@ -263,7 +263,7 @@ class Interpreter {
       for (int form = 0; form < (two_forms ? 2 : 1); ++form) {  // narrow here and wide there: once for each
         const bool wide = form == 0 && stores ? wide_store : wide_send;
         const Output output = !two_forms ? both : form == 0 ? store_only : Output{nullptr, readers};
-        PC_UNROLL
+        PC_UNROLL_BY(kUnrollWide)
         for (uint32_t w = 0; w < kWide; ++w) {
           if (!has_vector(w, wide)) break;
           Vector raw[kUnroll];

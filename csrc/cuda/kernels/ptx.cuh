@@ -16,6 +16,8 @@
 
 #define PC_UNROLL _Pragma("unroll")
 #define PC_ROLL _Pragma("unroll 1")
+#define PC_TEXT(...) #__VA_ARGS__
+#define PC_UNROLL_BY(n) _Pragma(PC_TEXT(unroll n))
 #define PC_DEVICE __device__ __forceinline__
 #define PC_NOINLINE static __device__ __noinline__
 #define PC_KERNEL(threads) __global__ __launch_bounds__(threads, 1)

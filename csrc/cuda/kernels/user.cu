@@ -14,7 +14,7 @@ namespace pc::cuda {
   X(bfloat16, Floats<BFloat16>)          \
   X(float8_e4m3fn, Floats<Float8E4M3FN>) \
   X(float8_e5m2, Floats<Float8E5M2>)
-#define PC_FORMS(X) PC_NARROW_FORMS(X) X(blocks, Items<9>)
+#define PC_FORMS(X) PC_NARROW_FORMS(X) X(blocks, Items<16>)
 
 #define PC_INTERPRETER(name, P, ...)                                                                     \
   extern "C" PC_KERNEL(kMostThreads[static_cast<uint32_t>(P::kind)]) void name(PC_PARAMETER Call call) { \
