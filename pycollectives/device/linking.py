@@ -23,7 +23,7 @@ import numpy as np
 
 from ..dispatch.tuning_file import cache_folder
 from ..errors import DeviceError, UnsupportedError
-from ..user_op import UserOp, can_raise, content, names_in, reason
+from ..user_op import UserOp, can_raise, content, from_modules, names_in, reason
 
 SYMBOL = "pc_user_operator"  # csrc/cuda/kernels/ptx.cuh
 INSTALL = "pip install 'pycollectives[cuda13]'"
@@ -144,14 +144,23 @@ def _combiner(operator: UserOp, cuda: Any, element: Any, group: int) -> Any:
 
 def _inlined(function: types.FunctionType, cuda: Any, made: tuple[Any, ...] = ()) -> Any:
     """A function, and those of Numba's that it uses, for a device."""
+    names = names_in(function.__code__)
+    copies: dict[str, types.ModuleType] = {}
 
     def own(value: Any) -> Any:
+        if isinstance(value, types.ModuleType) and from_modules(value, names):
+            copy = copies.get(value.__name__)
+            if copy is None:  # else it is reached from itself
+                copy = copies[value.__name__] = types.ModuleType(value.__name__)
+                vars(copy).update(vars(value))
+                vars(copy).update({n: own(vars(value)[n]) for n in names if n in vars(value)})
+            return copy
         inner = getattr(value, "py_func", None)
         if isinstance(inner, types.FunctionType) and inner not in made:  # it may call itself
             return _inlined(inner, cuda, (*made, inner))
         return value
 
-    used = {n: own(function.__globals__[n]) for n in names_in(function.__code__) if n in function.__globals__}
+    used = {n: own(function.__globals__[n]) for n in names if n in function.__globals__}
     cells = tuple(types.CellType(own(content(cell))) for cell in function.__closure__ or ())
     copy = types.FunctionType(
         function.__code__, function.__globals__ | used, function.__name__, function.__defaults__, cells

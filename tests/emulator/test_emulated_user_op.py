@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import emulated
@@ -264,8 +265,14 @@ def test_exceptions() -> None:
 
     import numba
 
+    def by_a_module(a: Any, b: Any) -> Any:
+        return package.module.helper(a, b)
+
     helper = numba.njit(careful)
-    for f in (careful, indirect):
+    package = types.ModuleType("package")
+    package.module = types.ModuleType("package.module")  # type: ignore[attr-defined]
+    package.module.helper = helper
+    for f in (careful, indirect, by_a_module):
         texts = raised(2, lambda comm, f=f: comm.all_reduce(np.ones(3), pc.op(f)))
         assert all(text.startswith(f"UnsupportedError: op({f.__name__}) raises exceptions") for text in texts)
 
