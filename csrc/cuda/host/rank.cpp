@@ -69,8 +69,7 @@ Rank::~Rank() {
   static_cast<void>(cudaStreamSynchronize(service_));
   regions_.reset();
   for (const PeerMemory& memory : attached_) close_memory(memory);
-  multicast_.reset();
-  give_segment(name_, memory_, shares_process_);
+  give_segment(name_, memory_, std::move(multicast_), shares_process_);
 }
 
 std::string Rank::handle() const { return export_memory(memory_.data, device_); }
@@ -486,11 +485,11 @@ std::shared_ptr<Event> Rank::mark() {
 
 void Rank::abort(int lost) {
   std::atomic_ref(memory_.status->abort).store(1, std::memory_order_release);
+  if (fusion_)
+    fusion_->abort(rank_, lost);  // waits for a launch that is being made; its kernel sees the status
 #ifdef PC_EMULATED
   emulation::abandon(stream_);
 #endif
-  if (fusion_)
-    fusion_->abort(rank_, lost);  // waits for a launch that is being made; its kernel ends by the status
 }
 
 void Rank::raise_failure() {
