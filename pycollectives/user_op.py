@@ -220,6 +220,7 @@ def describe(value: Any, seen: tuple[Any, ...] = ()) -> str:
     if isinstance(value, types.FunctionType):
         cells = [describe(content(cell), seen) for cell in value.__closure__ or ()]
         used = [f"{n}={describe(value.__globals__.get(n), seen)}" for n in names_in(value.__code__)]
+        used += [describe(one, seen) for one in _reached(value)]
         return f"def {describe(value.__code__, seen)} {describe(value.__defaults__, seen)} {cells} {used}"
     if isinstance(value, types.CodeType):
         return f"{value.co_code.hex()} {value.co_names} {describe(value.co_consts, seen)}"
@@ -242,6 +243,7 @@ def can_raise(value: Any, seen: tuple[Any, ...] = ()) -> bool:
     seen = (*seen, function)
     used = [content(cell) for cell in function.__closure__ or ()]
     used += [function.__globals__.get(name) for name in names_in(function.__code__)]
+    used += _reached(function)
     return _raises(function.__code__) or any(can_raise(one, seen) for one in used)
 
 
@@ -255,6 +257,26 @@ def names_in(code: types.CodeType) -> list[str]:
     """The names that a code uses, with those of the functions in it."""
     inner = [names_in(one) for one in code.co_consts if isinstance(one, types.CodeType)]
     return sorted({*code.co_names, *(name for names in inner for name in names)})
+
+
+def _reached(function: types.FunctionType) -> list[Any]:
+    """Numba's functions that a function reaches through modules."""
+    names = names_in(function.__code__)
+    starts = [function.__globals__.get(name) for name in names]
+    starts += [content(cell) for cell in function.__closure__ or ()]
+    return [one for start in starts for one in from_modules(start, names)]
+
+
+def from_modules(value: Any, names: list[str], seen: tuple[Any, ...] = ()) -> list[Any]:
+    """Numba's functions that are reached by these names from a module, or from one that is reached: `package.module.helper`."""
+    if not isinstance(value, types.ModuleType) or any(value is one for one in seen):
+        return []
+    reached = []
+    for one in (vars(value)[name] for name in names if name in vars(value)):
+        if isinstance(getattr(one, "py_func", None), types.FunctionType):
+            reached.append(one)
+        reached += from_modules(one, names, (*seen, value))
+    return reached
 
 
 def content(cell: types.CellType) -> Any:

@@ -81,7 +81,12 @@ class Device:
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[tuple[Kind, bool], Any] = {}
         self._operators = Operators(
-            comm, module, self._rank, emulated=options.emulated, fused=self.share.fused
+            comm,
+            module,
+            self._rank,
+            emulated=options.emulated,
+            fused=self.share.fused,
+            threads=self.share.threads,
         )
         self._under_way: deque[DeviceWork] = deque()
         self._guard = Guard(comm, self._rank)
@@ -97,10 +102,10 @@ class Device:
         offer: dict[str, Any] = {
             "group": f"{comm.name} {os.getpid()} {next(_numbers)}",
             "pid": os.getpid(),
-            "queues": comm.size * STREAMS if options.emulated else queues(),
         }
         try:
             module = native(options.emulated)
+            offer["queues"] = comm.size * STREAMS if options.emulated else queues()
             number = module.current_device() if number < 0 else number
             offer["bus"] = module.bus_id(number)
             offer["multicast"] = module.has_multicast(number)
@@ -305,10 +310,14 @@ class Device:
     def settle(self, call: int) -> None:
         """Wait on the host until all ranks that share a launch have made their part of this call. Raises what ended it."""
         try:
-            while not self._rank.settle(call, PERIOD):
+            try:
+                while not self._rank.settle(call, PERIOD):
+                    self._guard.check()
+            except AbortedError:
                 self._guard.check()
-        except AbortedError:
-            self._guard.check()
+                raise
+        except BaseException as error:  # also an interrupt: the caller may free what the call works on
+            self._guard.end(error)
             raise
 
     def drain(self) -> None:
@@ -342,7 +351,7 @@ class Device:
     def close(self) -> None:
         """Leave."""
         self._guard.close()
-        self._rank.abort()
+        self._rank.abort(lost=self.comm.rank)
 
 
 class DeviceWork:

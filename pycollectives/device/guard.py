@@ -48,6 +48,13 @@ class Guard:
         if self.failure is not None:
             raise self.failure
 
+    def end(self, why: BaseException) -> None:
+        """End this rank's calls, also those that it has handed in for a launch with other ranks, which are told."""
+        if self.failure is None and isinstance(why, CollectiveError):
+            self.failure = why
+        lost = self.failure.peer if isinstance(self.failure, PeerError) else None
+        self._native.abort(lost=-1 if lost is None else lost)
+
     def close(self) -> None:
         """No more calls."""
         self._closed.set()
@@ -67,8 +74,7 @@ class Guard:
             without: dict[int, float] = {}  # since when a peer is gone
             while not self._closed.is_set() and self._native.busy:
                 if failure := self._look(without):
-                    self.failure = failure
-                    self._native.abort()
+                    self.end(failure)
                     return
                 self._closed.wait(PERIOD)
 

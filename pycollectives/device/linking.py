@@ -5,7 +5,7 @@ f ── Numba ──► LTO-IR ────────────────
 csrc/cuda/kernels/user.cu ── nvcc ──► LTO-IR ──────┘                with f inlined into it
     (all kernels, without an operator; in the extension)
 
-On disk: $XDG_CACHE_HOME/pycollectives/operators/, the `KEPT` that were used last.
+On disk: $XDG_CACHE_HOME/pycollectives/operators/, the `KEPT` that were used last, each behind its digest.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import numpy as np
 
 from ..dispatch.tuning_file import cache_folder
 from ..errors import DeviceError, UnsupportedError
-from ..user_op import UserOp, can_raise, content, names_in, reason
+from ..user_op import UserOp, can_raise, content, from_modules, names_in, reason
 
 SYMBOL = "pc_user_operator"  # csrc/cuda/kernels/ptx.cuh
 INSTALL = "pip install 'pycollectives[cuda13]'"
 KEPT = 64
+DIGEST = 32  # bytes, before the machine code in a file
 
 # What Numba and cuda-bindings raise where a library of the CUDA toolkit, or the driver, is missing.
 _MISSING = {
@@ -143,14 +144,23 @@ def _combiner(operator: UserOp, cuda: Any, element: Any, group: int) -> Any:
 
 def _inlined(function: types.FunctionType, cuda: Any, made: tuple[Any, ...] = ()) -> Any:
     """A function, and those of Numba's that it uses, for a device."""
+    names = names_in(function.__code__)
+    copies: dict[str, types.ModuleType] = {}
 
     def own(value: Any) -> Any:
+        if isinstance(value, types.ModuleType) and from_modules(value, names):
+            copy = copies.get(value.__name__)
+            if copy is None:  # else it is reached from itself
+                copy = copies[value.__name__] = types.ModuleType(value.__name__)
+                vars(copy).update(vars(value))
+                vars(copy).update({n: own(vars(value)[n]) for n in names if n in vars(value)})
+            return copy
         inner = getattr(value, "py_func", None)
         if isinstance(inner, types.FunctionType) and inner not in made:  # it may call itself
             return _inlined(inner, cuda, (*made, inner))
         return value
 
-    used = {n: own(function.__globals__[n]) for n in names_in(function.__code__) if n in function.__globals__}
+    used = {n: own(function.__globals__[n]) for n in names if n in function.__globals__}
     cells = tuple(types.CellType(own(content(cell))) for cell in function.__closure__ or ())
     copy = types.FunctionType(
         function.__code__, function.__globals__ | used, function.__name__, function.__defaults__, cells
@@ -194,9 +204,8 @@ def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
         key.update(hashlib.blake2b(part).digest())
     path = _kept(key.hexdigest())
     if path is not None:
-        with contextlib.suppress(OSError):
-            found = path.read_bytes()
-            os.utime(path)
+        found = _read(path)
+        if found is not None:
             return found
     made = _linked(linker, [(linker.InputType.FATBIN, kernels), (linker.InputType.LTOIR, ltoir)], options)
     if path is not None:
@@ -228,9 +237,23 @@ def _linked(linker: Any, parts: list[tuple[Any, bytes]], options: list[str]) -> 
 
 def _kept(key: str) -> Path | None:
     try:
-        return cache_folder() / "operators" / f"{key}.cubin"
+        return cache_folder() / "operators" / f"{key}.code"
     except RuntimeError:  # there is no home directory
         return None
+
+
+def _digest(code: bytes) -> bytes:
+    return hashlib.blake2b(code, digest_size=DIGEST).digest()
+
+
+def _read(path: Path) -> bytes | None:
+    """What `_keep` has kept; None if it is not there, or is damaged."""
+    try:
+        text = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return None
+    return text[DIGEST:] if text[:DIGEST] == _digest(text[DIGEST:]) else None
 
 
 def _keep(path: Path, made: bytes) -> None:
@@ -238,8 +261,12 @@ def _keep(path: Path, made: bytes) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
-        with open(handle, "wb") as file:
-            file.write(made)
-        os.replace(name, path)
+        try:
+            with open(handle, "wb") as file:
+                file.write(_digest(made) + made)
+            os.replace(name, path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
         for old in sorted(path.parent.iterdir(), key=lambda one: -one.stat().st_mtime)[KEPT:]:
             old.unlink(missing_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..user_op import UserOp
 
+Result = TypeVar("Result")
+
 
 class Operators:
     """The kernels with operators in them that a communicator has loaded. `module`: the extension; `native`: its Rank;
-    `fused`: is there one launch for several ranks?
+    `fused`: is there one launch for several ranks? `threads`: of a block.
     """
 
-    def __init__(self, comm: Communicator, module: Any, native: Any, *, emulated: bool, fused: bool) -> None:
+    def __init__(
+        self, comm: Communicator, module: Any, native: Any, *, emulated: bool, fused: bool, threads: int
+    ) -> None:
         self._comm, self._module, self._native = comm, module, native
-        self._emulated, self._fused = emulated, fused
+        self._emulated, self._fused, self._threads = emulated, fused, threads
         self._loaded: dict[tuple[UserOp, np.dtype[Any]], Any] = {}
         self._meetings = 0
 
@@ -43,36 +48,40 @@ class Operators:
         if kernels is None:
             nbytes = made.user.count * kind.dtype.itemsize
             item = self._module.UserItem(nbytes, made.user.count * 4 if made.wide else nbytes)
-            image = self._agree(operator, kind, made, item)
-            kernels = self._native.load(image, item.form(kind.dtype.name), item)
-            self._comm._exchange(f"operator {self._meetings} is loaded", b"")
+            self._meetings += 1
+            what = f"{operator!r} on {kind.dtype}"
+            image = self._together("is known", what, lambda: self._image(operator, kind, made, item))
+            kernels = self._together(
+                "is loaded",
+                what,
+                lambda: self._native.load(image, item.form(kind.dtype.name), item, self._threads),
+            )
             self._loaded[operator, kind.dtype] = kernels
         return kernels
 
-    def _agree(self, operator: UserOp, kind: Kind, made: Recipe, item: Any) -> bytes:
-        """The code to load, when no call of this communicator is under way, and all ranks have such code."""
-        self._native.drain()
-        image, problem = b"", None
+    def _together(self, step: str, operator: str, act: Callable[[], Result]) -> Result:
+        """What `act` returns, when it has on all ranks, and these have no call of this communicator under way; or raise on all."""
+        problem: CollectiveError | None = None
         try:
-            image = self._image(operator, kind, made, item)
+            self._native.drain()
+            done = act()
         except CollectiveError as error:
             problem = error
-        self._meetings += 1
-        mine = {"operator": f"{operator!r} on {kind.dtype}", "problem": str(problem or "")}
-        met = self._comm._exchange(f"operator {self._meetings}", json.dumps(mine).encode())
+        mine = {"operator": operator, "problem": str(problem or "")}
+        met = self._comm._exchange(f"operator {self._meetings} {step}", json.dumps(mine).encode())
         if problem is not None:
             raise problem
         for rank, (text, _) in enumerate(met):
             theirs = json.loads(text)
-            if theirs["operator"] != mine["operator"]:
+            if theirs["operator"] != operator:
                 raise MismatchError(
-                    f"rank {rank} combines by {theirs['operator']}, this rank by {mine['operator']}",
+                    f"rank {rank} combines by {theirs['operator']}, this rank by {operator}",
                     rank=self._comm.rank,
                     peer=rank,
                 )
             if theirs["problem"]:
                 raise DeviceError(f"rank {rank}: {theirs['problem']}", rank=self._comm.rank, peer=rank)
-        return image
+        return done
 
     def _image(self, operator: UserOp, kind: Kind, made: Recipe, item: Any) -> bytes:
         """Machine code; for the emulated device the address of the function that combines on the CPU."""

@@ -33,8 +33,12 @@ class Share(NamedTuple):
 
 
 def queues() -> int:
-    """The queues of a device. Streams in one wait for each other."""
-    return min(int(os.environ.get(QUEUES, 8)), 32)
+    """The queues of a device. Streams in one wait for each other. Raises DeviceError if the setting is no number."""
+    setting = os.environ.get(QUEUES, "8")
+    try:
+        return min(int(setting), 32)
+    except ValueError:
+        raise DeviceError(f"{QUEUES} is {setting!r}; it must be a number from 1 to 32") from None
 
 
 def sizes(threads: int) -> list[int]:
@@ -62,7 +66,7 @@ def share_devices(offers: Sequence[dict[str, Any]], options: Options) -> Share:
     )
     if not options.fused and not crowded and blocks(options.threads):
         apart = len(ranks_on) == len(offers) > 1
-        multicast = options.multicast and apart and all(one["multicast"] for one in offers)
+        multicast = options.multicast and options.native and apart and all(one["multicast"] for one in offers)
         return Share(min(options.blocks, blocks(options.threads)), options.threads, False, multicast)
     fitting = {threads: found for threads in sizes(options.threads) if (found := blocks(threads))}
     for threads, found in fitting.items():

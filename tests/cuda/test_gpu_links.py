@@ -170,6 +170,22 @@ def test_multicast(dtype: str) -> None:
 
 
 @on_a_switch
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_the_switch_keeps_subnormal_numbers(dtype: str) -> None:
+    """As the other kernels do."""
+    size = min(on_gpu.devices(), 8)
+    least = np.finfo(dtype).smallest_subnormal
+
+    def fn(comm: Any) -> tuple[bool, list[str]]:
+        total = comm.all_reduce(np.full(99, 3 * least, dtype), algorithm="two_shot")
+        kernels = [call.kernel.split()[0] for call in comm._device._kept.values()]
+        return bool((total == np.dtype(dtype).type(3 * size) * least).all()), kernels
+
+    found = on_gpu.run(size, fn, spread=True, multicast=True, native=True)
+    assert found == [(True, ["multicast"])] * size
+
+
+@on_a_switch
 @in_processes
 def test_multicast_between_processes(pair: Processes) -> None:
     """The object's descriptor goes by a socket."""

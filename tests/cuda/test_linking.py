@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import types
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_functions_that_numba_has_compiled() -> None:
     helper = numba.njit(doubled)
     op = pc.op(numba.njit(lambda a, b: helper(a) + b))
     assert linking.SYMBOL.encode() not in image(op)
+
+
+def test_functions_in_modules() -> None:
+    """Numba would ask the driver for a device, to compile what is not inlined."""
+    numba = pytest.importorskip("numba")
+    package = types.ModuleType("package")
+    package.module = types.ModuleType("package.module")  # type: ignore[attr-defined]
+    package.module.helper, package.module.package = numba.njit(doubled), package
+    module = package.module
+    for f in (lambda a, b: module.helper(a) + b, lambda a, b: package.module.helper(a) + np.float32(2) * b):
+        assert linking.compile_operator(pc.op(f), np.dtype(np.float32), 4, 90)
 
 
 def test_newer_devices() -> None:

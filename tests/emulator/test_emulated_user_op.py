@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import emulated
@@ -29,6 +30,8 @@ from user_ops import (
 
 import pycollectives as pc
 from pycollectives import device
+from pycollectives.bootstrap.threads import run_threads
+from pycollectives.communicator import Communicator
 
 pytest.importorskip("numba")
 
@@ -188,6 +191,54 @@ def test_calls_under_way_end_before_an_operator_is_loaded() -> None:
     emulated.run(3, fn)
 
 
+@pytest.mark.parametrize("step", ["drain", "load"])
+def test_one_that_cannot_load_is_enough(step: str) -> None:
+    """All raise, none waits; and all can try again."""
+
+    class Failing:
+        def __init__(self, native: Any) -> None:
+            self.native = native
+
+        def __getattr__(self, name: str) -> Any:
+            return self.fail if name == step else getattr(self.native, name)
+
+        def fail(self, *_: Any) -> None:
+            raise pc.DeviceError("out of memory")
+
+    def fn(comm: Any) -> str:
+        operators = comm._device._operators
+        native = operators._native
+        if comm.rank == 1:
+            operators._native = Failing(native)
+        with pytest.raises(pc.DeviceError, match="out of memory") as found:
+            comm.all_reduce(np.ones(3), LAST)
+        operators._native = native
+        assert (comm.all_reduce(np.full(3, comm.rank + 1.0), LAST) == comm.size).all()
+        return str(found.value)
+
+    assert emulated.run(3, fn) == ["rank 1: out of memory", "out of memory", "rank 1: out of memory"]
+
+
+def test_one_that_has_no_room_is_enough() -> None:
+    """How many blocks of a kernel fit is known when it is loaded."""
+
+    def make(rendezvous: Any) -> Communicator:
+        emulated.device().use_device(rendezvous.rank // 2)  # two ranks on one device, one on another
+        return Communicator(rendezvous, device=device.emulated(blocks=4))
+
+    def fn(comm: Any) -> str:
+        comm._exchange("before", b"")
+        if comm.rank == 0:
+            emulated.device().configure(seed=1, processors=4, resident_threads=32)
+        comm._exchange("after", b"")
+        with pytest.raises(pc.DeviceError, match="cannot hold all blocks") as found:
+            comm.all_reduce(np.ones(3), LAST)
+        return str(found.value)
+
+    emulated.device().configure(seed=1)
+    assert run_threads(3, fn, make=make)[2].startswith("rank 0: ")
+
+
 # -- refusals --------------------------------------------------------------------------------------------------------------------
 
 
@@ -214,8 +265,14 @@ def test_exceptions() -> None:
 
     import numba
 
+    def by_a_module(a: Any, b: Any) -> Any:
+        return package.module.helper(a, b)
+
     helper = numba.njit(careful)
-    for f in (careful, indirect):
+    package = types.ModuleType("package")
+    package.module = types.ModuleType("package.module")  # type: ignore[attr-defined]
+    package.module.helper = helper
+    for f in (careful, indirect, by_a_module):
         texts = raised(2, lambda comm, f=f: comm.all_reduce(np.ones(3), pc.op(f)))
         assert all(text.startswith(f"UnsupportedError: op({f.__name__}) raises exceptions") for text in texts)
 

@@ -15,7 +15,7 @@ import pycollectives as pc
 from pycollectives import device
 from pycollectives.device import guard
 from pycollectives.device.device import Device
-from pycollectives.device.sharing import Share, share_devices
+from pycollectives.device.sharing import QUEUES, Share, share_devices
 
 # It holds four blocks of 128 threads, or sixteen of 32.
 SMALL = {"processors": 4, "resident_threads": 128}
@@ -61,6 +61,20 @@ def test_more_ranks_than_grids() -> None:
     many = offers("a" * 129, "1" * 129, 999, {"32": 9999})
     assert share_devices(many, device.Options(threads=32)).fused
     assert not share_devices(many[1:], device.Options(threads=32)).fused
+
+
+def test_queues_that_are_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank's setting is every rank's error: nobody waits for it."""
+    monkeypatch.setenv(QUEUES, "many")
+    monkeypatch.setattr("pycollectives.device.device.native", lambda _: emulated.device())
+
+    def fn(comm: Any) -> str:
+        with pytest.raises(pc.DeviceError, match=f"{QUEUES} is 'many'") as found:
+            Device(comm, device.Options())
+        return str(found.value)
+
+    texts = emulated.run(2, fn)
+    assert all(text.startswith("rank 0 has no device") for text in texts)
 
 
 @pytest.mark.parametrize("protocol", ["simple", "ll", "ll128"])
@@ -176,14 +190,15 @@ def test_two_devices_of_one_communicator() -> None:
     assert emulated.run(3, fn, options=FUSED) == [[3, 3, 3]] * 3
 
 
-def test_a_capture_is_refused() -> None:
+@pytest.mark.parametrize("async_op", [False, True])
+def test_a_capture_is_refused(async_op: bool) -> None:
     def fn(comm: Any) -> str:
         module = emulated.device()
         stream = module.make_stream()
         x = fake.over(np.ones(4), stream)
         module.begin_capture(stream)
         try:
-            comm.all_reduce(x, out=x)
+            comm.all_reduce(x, out=x, async_op=async_op)
         except pc.UnsupportedError as error:
             return str(error)
         finally:

@@ -169,6 +169,7 @@ def test_all_devices_have_to_have_it() -> None:
         {"bus": bus, "pid": "1", "queues": 8, "capacity": {"512": 132}, "multicast": True} for bus in "abc"
     ]
     assert share_devices(offers, Options()).multicast
+    assert not share_devices(offers, Options(native=False)).multicast, "no kernel would use it"
     offers[1]["multicast"] = False
     assert not share_devices(offers, Options()).multicast
 

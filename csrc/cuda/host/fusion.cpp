@@ -59,9 +59,8 @@ void Fusion::leave(int rank) {
 
 uint64_t Fusion::hand_in(int rank, HandedIn call) {
   const std::scoped_lock lock(mutex_);
-  if (trouble_) throw *trouble_;
+  raise_trouble(rank);
   Member& member = members_.at(rank);
-  member.last = call.over;
   member.calls.push_back(std::move(call));
   const uint64_t number = ++member.handed_in;
   try {
@@ -73,25 +72,33 @@ uint64_t Fusion::hand_in(int rank, HandedIn call) {
   return number;
 }
 
-std::shared_ptr<Event> Fusion::last(int rank) {
-  const std::scoped_lock lock(mutex_);
-  return members_.at(rank).last;
-}
-
 bool Fusion::wait(int rank, uint64_t number, double seconds) {
   std::unique_lock lock(mutex_);
   Member& member = members_.at(rank);
   changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                    [&] { return trouble_ || member.aborted || member.launched >= number; });
+                    [&] { return trouble_ || member.launched >= number; });
   if (member.launched >= number) return true;
-  if (trouble_) throw *trouble_;
-  if (member.aborted) throw Error(ErrorKind::aborted, "the communicator was aborted");
+  raise_trouble(rank);
   return false;
 }
 
-void Fusion::abort(int rank) {
+void Fusion::raise_trouble(int rank) const {
+  if (!trouble_) return;
+  if (trouble_->kind() == ErrorKind::aborted && trouble_->peer() == rank)
+    throw Error(ErrorKind::aborted, "the communicator was aborted");
+  Error error = *trouble_;
+  error.rank = rank;
+  throw error;
+}
+
+void Fusion::abort(int rank, int lost) {
   const std::scoped_lock lock(mutex_);
-  members_.at(rank).aborted = true;
+  if (trouble_) return;
+  const std::string what = "a call that ranks of this process launch together on their device";
+  if (lost >= 0)
+    give_up(Error(ErrorKind::peer, "rank " + std::to_string(lost) + " has left; needed by " + what, lost));
+  else
+    give_up(Error(ErrorKind::aborted, "rank " + std::to_string(rank) + " has given up " + what, rank));
   changed_.notify_all();
 }
 

@@ -39,9 +39,8 @@ class Fusion {
     cudaStream_t stream = nullptr;       // its own
     std::vector<uint64_t*> abort_words;  // of all ranks of the communicator
     std::deque<HandedIn> calls = {};
-    std::shared_ptr<Event> last = {};  // the end of what was handed in last
     uint64_t handed_in = 0, launched = 0;
-    bool aborted = false, here = false;
+    bool here = false;
   };
 
   // That of communicator `name` on a device; `ranks`: all that will join.
@@ -54,12 +53,12 @@ class Fusion {
   // Returns the number of the call, from 1 on. Launches it if all others have handed in theirs.
   uint64_t hand_in(int rank, HandedIn call);
 
-  std::shared_ptr<Event> last(int rank);  // nullptr before the first call
-
-  // Waits until a call is launched, so many seconds at most: is it? Throws Error(aborted), or what went wrong with the launch.
+  // Waits until a call is launched, so many seconds at most: is it? Throws what ended the launches.
   bool wait(int rank, uint64_t number, double seconds);
 
-  void abort(int rank);  // from any thread: it waits no more
+  // From any thread: there are no more launches, for `rank` has given up, since it has lost rank `lost` (which may be itself; -1: not
+  // for that). When this returns nothing is launched any more that was handed in.
+  void abort(int rank, int lost);
 
  private:
   bool complete() const;
@@ -68,6 +67,7 @@ class Fusion {
   bool agree();
   void launch_grid();
   void give_up(const Error& why);
+  void raise_trouble(int rank) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;

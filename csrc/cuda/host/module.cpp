@@ -197,11 +197,12 @@ void bind(py::module_& module) {
            py::arg("user"))
       .def(
           "load",
-          [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item) {
+          [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item,
+             uint32_t threads) {
             const ReleasedGil release;
-            return std::const_pointer_cast<UserKernels>(self.load(image, form, item));
+            return std::const_pointer_cast<UserKernels>(self.load(image, form, item, threads));
           },
-          py::arg("image"), py::arg("form"), py::arg("item"))
+          py::arg("image"), py::arg("form"), py::arg("item"), py::arg("threads"))
       .def("drain", &Rank::drain, py::call_guard<ReleasedGil>())
       .def("launch", &launch<PreparedCall>, py::arg("call"), py::arg("source"), py::arg("target"),
            py::arg("stream") = 0)
@@ -214,8 +215,10 @@ void bind(py::module_& module) {
       .def_property_readonly("handed_in", &Rank::handed_in)
       .def("settle", &Rank::settle, py::arg("call"), py::arg("seconds"), py::call_guard<ReleasedGil>())
       .def("synchronize", &Rank::synchronize, py::call_guard<ReleasedGil>())
-      .def("follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); })
-      .def("mark", &Rank::mark)
+      .def(
+          "follow", [](Rank& self, uintptr_t stream) { self.follow(stream_of(stream)); },
+          py::call_guard<ReleasedGil>())
+      .def("mark", &Rank::mark, py::call_guard<ReleasedGil>())
       .def("check", &Rank::check_calls)
       .def_property_readonly("busy",
                              [](const Rank& self) {
@@ -232,7 +235,7 @@ void bind(py::module_& module) {
       .def_property_readonly("stream",
                              [](const Rank& self) { return reinterpret_cast<uintptr_t>(self.stream()); })
       .def_property_readonly("keeps_lines_whole", &Rank::keeps_lines_whole)
-      .def("abort", &Rank::abort);
+      .def("abort", &Rank::abort, py::arg("lost") = -1, py::call_guard<ReleasedGil>());
 }
 
 }  // namespace

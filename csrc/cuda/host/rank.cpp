@@ -55,11 +55,10 @@ Rank::~Rank() {
     const std::scoped_lock lock(claims().mutex);
     std::erase_if(claims().owner, [this](const auto& claim) { return claim.second == this; });
   }
-  abort();  // what still runs uses the memory
+  abort(rank_);  // what still runs uses the memory
   if (fusion_) {
-    const std::shared_ptr<Event> last = fusion_->last(rank_);
     fusion_->leave(rank_);
-    if (last) last->wait();
+    if (last_) last_->wait();
   }
   order_->wait();
   static_cast<void>(cudaStreamSynchronize(stream_));
@@ -70,8 +69,7 @@ Rank::~Rank() {
   static_cast<void>(cudaStreamSynchronize(service_));
   regions_.reset();
   for (const PeerMemory& memory : attached_) close_memory(memory);
-  multicast_.reset();
-  give_segment(name_, memory_, shares_process_);
+  give_segment(name_, memory_, std::move(multicast_), shares_process_);
 }
 
 std::string Rank::handle() const { return export_memory(memory_.data, device_); }
@@ -154,7 +152,6 @@ std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, co
                         : options.hand ? find_ring()
                                        : find_kernel(wanted);
   options.threads = std::min(options.threads, kMostThreads[static_cast<uint32_t>(options.protocol)]);
-  if (options.user) require_room(kernel, options.threads, shared_bytes(static_cast<uint32_t>(size_)));
   auto call = std::make_shared<PreparedCall>(
       PreparedCall{std::move(plan), options, std::move(layout), kernel, nullptr});
   call->tables = upload(call->layout.bytes.data(), call->layout.bytes.size());
@@ -203,16 +200,21 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
   const Kernel kernel = options.user ? options.user->direct()
                         : fused_     ? find_fused_direct(wanted)
                                      : find_direct(wanted);
-  if (options.user) require_room(kernel, options.threads, size * sizeof(Arrays));
   return std::make_shared<PreparedDirect>(
       PreparedDirect{options, layout, kernel, direct.algorithm == Direct::one_shot, always_stage, false});
 }
 
 std::shared_ptr<const UserKernels> Rank::load(const std::string& image, const std::string& form,
-                                              const UserItem& item) const {
+                                              const UserItem& item, uint32_t threads) const {
   const On on(device_);
   const NotCaptured mode;
-  return std::make_shared<const UserKernels>(image, form, item);
+  const auto size = static_cast<uint32_t>(size_);
+  auto kernels = std::make_shared<const UserKernels>(image, form, item);
+  for (uint32_t p = 0; p < kProtocols; ++p)
+    require_room(kernels->find(static_cast<Protocol>(p)), std::min(threads, kMostThreads[p]),
+                 shared_bytes(size));
+  if (item.in_one_vector()) require_room(kernels->direct(), threads, size * sizeof(Arrays));
+  return kernels;
 }
 
 // Blocks wait for each other. How many registers an operator takes is known only when it is linked.
@@ -238,15 +240,8 @@ cudaStream_t Rank::begin(cudaStream_t stream) {
   raise_failure();
   if (!stream) stream = stream_;
   if (stream == stream_ && (last_stream_ == stream_ || fused_)) return stream;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
-  captured_ = status != cudaStreamCaptureStatusNone;
+  captured_ = is_captured(stream);
   if (fused_) {
-    if (captured_)
-      throw Error(
-          ErrorKind::unsupported,
-          "the ranks of this process share one launch on their device, which no graph of a single rank "
-          "can capture");
 #ifdef PC_EMULATED
     emulation::belong(stream, stream_);
 #endif
@@ -259,6 +254,16 @@ cudaStream_t Rank::begin(cudaStream_t stream) {
   return stream;
 }
 
+bool Rank::is_captured(cudaStream_t stream) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+  if (fused_ && status != cudaStreamCaptureStatusNone)
+    throw Error(ErrorKind::unsupported,
+                "the ranks of this process share one launch on their device, which no graph of a single rank "
+                "can capture");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 // The caller may destroy his stream: where it stands is recorded now.
 void Rank::end(cudaStream_t stream) {
   if (stream == stream_ || !captured_) order_->record(stream);
@@ -267,8 +272,13 @@ void Rank::end(cudaStream_t stream) {
 bool Rank::busy() const {
   const On on(device_);
   const NotCaptured mode;
-  const std::shared_ptr<Event> last = fusion_ ? fusion_->last(rank_) : nullptr;
-  return last ? !last->done() : !order_->done();
+  const std::shared_ptr<Event> one = last();
+  return one ? !one->done() : !order_->done();
+}
+
+std::shared_ptr<Event> Rank::last() const {
+  const std::scoped_lock lock(last_mutex_);
+  return last_;
 }
 
 void Rank::claim(cudaStream_t stream) {
@@ -320,13 +330,22 @@ void Rank::hand_in(const Kernel& kernel, const CallOptions& options, uint32_t bl
     one.arrival = std::make_shared<Event>();
     one.arrival->record(stream);
   }
-  one.over = std::make_shared<Event>(true);
+  // The handle of the thread's own stream means another one on the thread that launches. So that stream waits in `settle`.
+  if (stream == cudaStreamPerThread) one.stream = stream_;
+  const auto over = one.over = std::make_shared<Event>(true);
   handed_in_ = fusion_->hand_in(rank_, std::move(one));
+  held_ = stream != cudaStreamPerThread;
+  const std::scoped_lock lock(last_mutex_);
+  last_ = over;
 }
 
 bool Rank::settle(uint64_t call, double seconds) {
   if (!fusion_) return true;
   if (!fusion_->wait(rank_, call, seconds)) return false;
+  if (!std::exchange(held_, true)) {
+    const On on(device_);
+    last()->hold(cudaStreamPerThread);
+  }
   raise_failure();
   return true;
 }
@@ -443,7 +462,9 @@ void Rank::synchronize() {
 
 void Rank::follow(cudaStream_t stream) {
   const On on(device_);
-  if (fused_) {  // the own stream may be behind: what was handed in is not there yet
+  if (fused_) {
+    is_captured(stream);
+    // the own stream may be behind: what was handed in is not there yet
 #ifdef PC_EMULATED
     emulation::belong(stream, stream_);
 #endif
@@ -456,15 +477,16 @@ void Rank::follow(cudaStream_t stream) {
 
 std::shared_ptr<Event> Rank::mark() {
   const On on(device_);
-  if (handed_in_) return fusion_->last(rank_);
+  if (std::shared_ptr<Event> one = last()) return one;
   auto event = std::make_shared<Event>();
   event->record(stream_);
   return event;
 }
 
-void Rank::abort() {
+void Rank::abort(int lost) {
   std::atomic_ref(memory_.status->abort).store(1, std::memory_order_release);
-  if (fusion_) fusion_->abort(rank_);
+  if (fusion_)
+    fusion_->abort(rank_, lost);  // waits for a launch that is being made; its kernel sees the status
 #ifdef PC_EMULATED
   emulation::abandon(stream_);
 #endif

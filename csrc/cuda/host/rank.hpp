@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,9 +62,10 @@ class Rank {
   std::shared_ptr<PreparedDirect> prepare_direct(const DirectOptions& direct, const CallOptions& options,
                                                  bool always_stage, bool any_order);
 
-  // The kernels of an operator of the caller's. No kernel may be running that waits for a rank of this process (see drain).
+  // The kernels of an operator of the caller's, for blocks of so many threads. No kernel may be running that waits for a rank of this
+  // process (see drain).
   std::shared_ptr<const UserKernels> load(const std::string& image, const std::string& form,
-                                          const UserItem& item) const;
+                                          const UserItem& item, uint32_t threads) const;
 
   // Stream-ordered: returns when the call is queued on `stream` (null: the rank's own), or handed in where launches are fused: then
   // `settle` must say that it is launched before anything else is queued behind it. Throws Error; that of an earlier call, too.
@@ -86,7 +88,8 @@ class Rank {
   void drain();                            // waits for all calls that were made so far, and raises the same
   bool busy() const;                       // is the last call on its way? From any thread
   void check_calls() { raise_failure(); }  // raises it without waiting
-  void abort();                            // from any thread: kernels that wait end, of all ranks
+  // From any thread: kernels that wait end, of all ranks. `lost`: the rank that is gone, if it is for that; it may be this one.
+  void abort(int lost = -1);
 
   const Segment& segment() const { return segment_; }
   Regions& regions() const { return *regions_; }
@@ -100,6 +103,8 @@ class Rank {
   cudaStream_t begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void claim(cudaStream_t stream);
+  bool is_captured(cudaStream_t stream) const;  // throws Error(unsupported) where launches are fused
+  std::shared_ptr<Event> last() const;          // nullptr where nothing was handed in
   void start(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
              size_t bytes, size_t shared, cudaStream_t stream);
   void hand_in(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
@@ -132,6 +137,9 @@ class Rank {
   uint32_t on_device_ = 1;    // ranks of any process
   std::shared_ptr<Fusion> fusion_;
   uint64_t handed_in_ = 0;
+  mutable std::mutex last_mutex_;
+  std::shared_ptr<Event> last_;           // the end of what was handed in last
+  bool held_ = true;                      // does the stream of this thread wait for it?
   std::shared_ptr<Event> followed_;       // where the next call begins
   std::function<void()> before_, after_;  // what its stream does besides
   bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;

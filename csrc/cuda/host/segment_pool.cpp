@@ -8,12 +8,14 @@ namespace pc::cuda {
 namespace {
 
 struct Members {
-  int here = 0;                       // ranks of one communicator in this process
-  std::vector<SegmentMemory> parked;  // of those that are gone
+  int here = 0;                                             // ranks of one communicator in this process
+  std::vector<SegmentMemory> parked;                        // of those that are gone
+  std::vector<std::unique_ptr<MulticastMemory>> multicast;  // of the same
 };
 
 std::mutex mutex;
-std::map<std::string, Members> communicators;
+std::map<std::string, Members>& communicators =
+    *new std::map<std::string, Members>;  // not freed without a driver
 std::vector<SegmentMemory> spare;
 
 void release(const SegmentMemory& memory) {
@@ -61,11 +63,13 @@ SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
   return taken;
 }
 
-void give_segment(const std::string& name, const SegmentMemory& memory, bool shared) {
+void give_segment(const std::string& name, const SegmentMemory& memory,
+                  std::unique_ptr<MulticastMemory> multicast, bool shared) {
   const std::scoped_lock lock(mutex);
   Members& members = communicators[name];
   if (shared) {
     members.parked.push_back(memory);
+    members.multicast.push_back(std::move(multicast));
   } else {
     release(memory);
   }

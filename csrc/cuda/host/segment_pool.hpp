@@ -6,8 +6,10 @@
 // kept, too: they share a few queues in the order of their making, and two ranks in one queue would wait for each other.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "cuda/host/multicast.hpp"
 #include "cuda/host/runtime.hpp"
 #include "cuda/kernels/layout.hpp"
 
@@ -24,7 +26,9 @@ struct SegmentMemory {
 // A rank of communicator `name` begins, on the current device. Throws Error(device).
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes);
 
-// It ends. `shared`: other ranks of this process have mapped the memory; else it is freed at once.
-void give_segment(const std::string& name, const SegmentMemory& memory, bool shared);
+// It ends. `shared`: other ranks of this process have mapped the memory; else it is freed at once, and `multicast` (or nullptr) is. That is
+// never used again, but peers' kernels may still reach it where they have not ended.
+void give_segment(const std::string& name, const SegmentMemory& memory,
+                  std::unique_ptr<MulticastMemory> multicast, bool shared);
 
 }  // namespace pc::cuda
