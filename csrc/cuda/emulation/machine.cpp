@@ -56,6 +56,7 @@ void spin(const char* what, int peer, uint64_t number) {
   s.current->peer = peer;
   s.current->number = number;
   commit_some(*s.current->block);
+  if (s.options.pause && s.idle % 256 == 255) s.options.pause();
   if (++s.idle > s.options.patience && s.trouble.empty()) s.hang("no thread moves:");
   s.next();
 }

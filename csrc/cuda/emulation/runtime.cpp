@@ -1,16 +1,75 @@
 // Memory and devices; streams are in streams.cpp.
 #include "cuda/emulation/runtime.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace {
 
 constexpr int kDevices = 8;
 thread_local int device_ = 0;
 
+// Device memory that other processes can open, and theirs.
+struct Shared {
+  int fd;  // -1: another process's
+  size_t bytes;
+};
+struct Exported {
+  void* pointer;
+  int pid, fd;
+  size_t bytes;
+};
+std::atomic<bool> shared_{false};
+std::mutex mutex_;
+std::map<void*, Shared> pieces;
+
+cudaError_t allocate(void** pointer, size_t bytes) {
+  if (bytes > size_t{1} << 40) return cudaErrorMemoryAllocation;  // no device has so much
+  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!*pointer) return cudaErrorMemoryAllocation;
+  std::memset(*pointer, 0x5a, bytes);  // as on a GPU, it holds anything
+  return cudaSuccess;
+}
+
+cudaError_t share(void** pointer, size_t bytes) {
+  const int fd = memfd_create("emulated device memory", MFD_CLOEXEC);
+  if (fd < 0) return cudaErrorMemoryAllocation;
+  void* mapped = MAP_FAILED;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) {
+    close(fd);
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(mapped, 0x5a, bytes);
+  *pointer = mapped;
+  const std::scoped_lock lock(mutex_);
+  pieces[mapped] = {fd, bytes};
+  return cudaSuccess;
+}
+
+// False for memory of another kind.
+bool forget_shared(void* pointer) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = pieces.find(pointer);
+  if (found == pieces.end()) return false;
+  munmap(pointer, found->second.bytes);
+  if (found->second.fd >= 0) close(found->second.fd);
+  pieces.erase(found);
+  return true;
+}
+
 }  // namespace
+
+void pc::emulation::share_memory(bool shared) { shared_ = shared; }
 
 using namespace pc::emulation;
 
@@ -76,16 +135,14 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (!*pointer) return cudaErrorMemoryAllocation;
-  std::memset(*pointer, 0x5a, bytes);  // as on a GPU, it holds anything
-  return cudaSuccess;
+  if (shared_.load()) return share(pointer, bytes);
+  return allocate(pointer, bytes);
 }
 cudaError_t cudaFree(void* pointer) {
-  std::free(pointer);
+  if (!forget_shared(pointer)) std::free(pointer);
   return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return cudaMalloc(pointer, bytes); }
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return allocate(pointer, bytes); }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   later(stream, [=] { std::free(pointer); });
   return cudaSuccess;
@@ -94,8 +151,11 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = 0;
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return cudaMalloc(pointer, bytes); }
-cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return allocate(pointer, bytes); }
+cudaError_t cudaFreeHost(void* pointer) {
+  std::free(pointer);
+  return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t stream) {
   later(stream, [=] { std::memset(pointer, value, bytes); });
   return cudaSuccess;
@@ -106,14 +166,35 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
-  std::memcpy(handle->reserved, &pointer, sizeof pointer);
+  const std::scoped_lock lock(mutex_);
+  const auto found = pieces.find(pointer);
+  Exported exported{pointer, getpid(), -1, 0};
+  if (found != pieces.end()) exported = {pointer, getpid(), found->second.fd, found->second.bytes};
+  static_assert(sizeof exported <= sizeof handle->reserved);
+  std::memcpy(handle->reserved, &exported, sizeof exported);
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned) {
-  std::memcpy(pointer, handle.reserved, sizeof *pointer);
+  Exported exported;
+  std::memcpy(&exported, handle.reserved, sizeof exported);
+  *pointer = exported.pointer;
+  if (exported.pid == getpid()) return cudaSuccess;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", exported.pid, exported.fd);
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return cudaErrorInvalidValue;
+  void* mapped = mmap(nullptr, exported.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+  *pointer = mapped;
+  const std::scoped_lock lock(mutex_);
+  pieces[mapped] = {-1, exported.bytes};
   return cudaSuccess;
 }
-cudaError_t cudaIpcCloseMemHandle(void*) { return cudaSuccess; }
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+  static_cast<void>(forget_shared(pointer));
+  return cudaSuccess;
+}
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, size_t) {
   *blocks = static_cast<int>(options().resident_threads) / threads;
   return cudaSuccess;

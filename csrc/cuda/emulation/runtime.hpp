@@ -120,8 +120,11 @@ void later(cudaStream_t stream, std::function<void()> act);  // the host does it
 void begin_capture(cudaStream_t stream);
 std::function<void(cudaStream_t)> end_capture(cudaStream_t stream);
 
-// The stream belongs to rank `rank` of the `size` ranks that are known by `name`.
-void join(cudaStream_t stream, const std::string& name, int rank, int size);
+// The stream belongs to rank `rank` of the `size` ranks of this process that are known by `name`. `elsewhere`: there are others in
+// other processes, for which kernels wait while other threads of this process go on.
+void join(cudaStream_t stream, const std::string& name, int rank, int size, bool elsewhere);
+// Device memory from now on can be opened by other processes.
+void share_memory(bool shared);
 void abandon(cudaStream_t stream);  // its rank waits no more, and nobody waits for it
 
 void set_options(const Options& options);

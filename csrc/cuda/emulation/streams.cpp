@@ -1,4 +1,6 @@
 // Streams, events and captures of the emulated device: queues of jobs, which run when all ranks of a gang wait.
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -15,7 +17,7 @@ namespace pc::emulation {
 struct Gang {
   int size = 0;
   std::vector<Stream*> homes;
-  bool broken = false;
+  bool broken = false, elsewhere = false;
   uint64_t runs = 0;
 };
 
@@ -60,6 +62,7 @@ std::map<std::string, std::shared_ptr<Gang>> gangs;
 std::set<Stream*> alive;
 Options options_;
 std::string trouble_;
+bool running = false;  // the machine
 
 // The handles 1 and 2 are the default streams: of all threads, and of each.
 Stream* resolve(cudaStream_t stream) {
@@ -102,11 +105,40 @@ void finish(Stream& stream) {
   ++stream.progress->ended;
 }
 
+bool step(Stream& stream);
+
+// Can it go on although no other rank waits? A stream of nobody's, whose kernels are not for it to run; and one of a rank alone.
+bool independent(Stream& stream) {
+  if (stream.capturing || stream.queue.empty()) return false;
+  const std::shared_ptr<Gang>& gang = home_of(stream).gang;
+  return gang ? gang->size == 1 : !stream.queue.front().grid.kernel;
+}
+
+// Moves such streams: when somebody waits for one of them.
+void help() {
+  static bool helping = false;
+  if (helping) return;
+  helping = true;
+  for (bool any = true; any;) {
+    any = false;
+    for (Stream* one : alive)
+      if (independent(*one)) any |= step(*one);
+  }
+  helping = false;
+}
+
+bool blocked(const Stream& stream) {
+  const Job& first = stream.queue.front();
+  return first.awaited && first.awaited->ended < first.position;
+}
+
 // Begins what is at the head of a stream, if it can begin.
 bool step(Stream& stream) {
   if (stream.running || stream.queue.empty()) return false;
+  if (blocked(stream)) help();
+  if (stream.running || stream.queue.empty()) return true;
+  if (blocked(stream)) return false;
   Job& job = stream.queue.front();
-  if (job.awaited && job.awaited->ended < job.position) return false;
   if (!job.grid.kernel) {
     if (job.act) job.act();
     finish(stream);
@@ -115,6 +147,7 @@ bool step(Stream& stream) {
   stream.running = true;
   Grid grid = std::move(job.grid);
   grid.done = [&stream] {
+    if (!stream.running) return;  // it was given up
     stream.running = false;
     finish(stream);
     advance(*home_of(stream).gang);
@@ -137,6 +170,14 @@ void advance(Gang& gang) {
 void run(Gang& gang) {
   Options options = options_;
   options.seed += 7919 * gang.runs++;
+  if (gang.elsewhere) {
+    options.patience = ~uint64_t{0};
+    options.pause = [] {
+      mutex_.unlock();
+      usleep(20);
+      mutex_.lock();
+    };
+  }
   for (Stream* home : gang.homes) home->waits = false;
   advance(gang);
   std::string trouble = Machine::instance().run(options);
@@ -234,11 +275,12 @@ void belong(cudaStream_t stream, cudaStream_t home) {
   adopt(*resolve(stream), *home);
 }
 
-void join(cudaStream_t stream, const std::string& name, int rank, int size) {
+void join(cudaStream_t stream, const std::string& name, int rank, int size, bool elsewhere) {
   const std::scoped_lock lock(mutex_);
   auto& gang = gangs[name];
   if (!gang) gang = std::make_shared<Gang>();
   gang->size = size;
+  gang->elsewhere = elsewhere;
   gang->homes.push_back(stream);
   stream->gang = gang;
   stream->name = name;
@@ -322,7 +364,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t which) {
   home.waits = true;
   changed.wait(lock, [&] { return !home.waits || complete(*gang) || !home.gang; });
   if (home.waits) {
+    changed.wait(lock, [] { return !running; });  // one that waits for another process
+    running = true;
     run(*gang);
+    running = false;
     home.waits = false;
     changed.notify_all();
   }
@@ -369,6 +414,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Stream* stream = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (event->progress && event->progress->ended < event->position && alive.contains(event->stream))
+      stream = event->stream;
+  }
+  if (stream) static_cast<void>(cudaStreamSynchronize(stream));
   return cudaEventQuery(event) == cudaSuccess ? cudaSuccess : cudaErrorLaunchFailure;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
