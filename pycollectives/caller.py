@@ -15,7 +15,7 @@ from . import _core, dispatch, ops, settings
 from .arguments import Arguments, Options, resolve
 from .arrays import Array, address, as_input, widened
 from .calls import Calls, Kind
-from .device.device import Device
+from .device.opening import AnyDevice
 from .errors import InvalidArgumentError
 from .group import current
 from .schedule import COLLECTIVES, Algorithm
@@ -48,7 +48,7 @@ class Caller(_core.Endpoint):
         """From any thread: every rank's pending and later calls on this communicator raise AbortedError."""
         raise NotImplementedError
 
-    def _device_of(self, arguments: Arguments) -> Device | None:
+    def _device_of(self, arguments: Arguments) -> AnyDevice | None:
         """The device that makes a call, None where the CPU does."""
         raise NotImplementedError
 

@@ -209,6 +209,10 @@ class Calls:
             return 1.0 if operator is None else operator.factor
         return float(max(1, len(contract.contributors(0, self.rank, self.size, 0, 1))))
 
+    def elements(self, kind: Kind) -> tuple[list[int], list[int], list[int]]:
+        """The elements of the blocks of the vector; for all_to_all those that this rank sends and takes."""
+        return self._blocks(kind, 1)
+
     def _blocks(self, kind: Kind, unit: int) -> tuple[list[int], list[int], list[int]]:
         """The elements of the blocks of the vector; for all_to_all those that this rank sends and takes."""
         contract = COLLECTIVES[kind.verb]

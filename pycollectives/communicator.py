@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import operator
 import os
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _core, settings, shrinking
 from .arguments import Arguments
-from .arrays import Array
 from .bootstrap.rendezvous import ExchangeError, Rendezvous, close_all
 from .bootstrap.spanning import network_of
-from .calls import Calls
+from .calls import Calls, Kind
 from .device import Options
 from .device.arrays import DeviceView
-from .device.device import Device
+from .device.opening import AnyDevice, open_device
+from .device.spanning import explain_way
 from .errors import (
     AbortedError,
     BootstrapError,
@@ -112,7 +113,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self.size = len(self.world_ranks)
         self.rank = self.world_ranks.index(self._rendezvous.rank)
         self._pid = os.getpid()
-        self._splits = self._arrays = 0
+        self._splits = self._arrays = self._first_tag = 0
         self._network = network_of(self._rendezvous, self.world_ranks)
         _core.warn_after(settings.warn_seconds())
         self._parent = parent  # who is known to have gone, until this communicator knows it itself
@@ -128,7 +129,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         self._open(self._core, self.size, self.timeout)
         self._regions.join(self, shared)
         self._wanted_device = device
-        self._device = None if device is None else Device(self, device)
+        self._device = None if device is None else open_device(self, device)
         if holds:
             family.hold()
         _alive.add(self)
@@ -185,7 +186,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         core.close_fd()
         if network is not None:
             number = max(offer[-1] for offer in offers)
-            network.connect(core, self.world_ranks, number, self.settings.longest_message)
+            self._first_tag = network.connect(core, self.world_ranks, number, self.settings.longest_message)
         self._core = core
         return set.intersection(*(set(numbers) for _, _, numbers, *_ in offers))
 
@@ -352,15 +353,18 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
                 self._device.abort()
             self._core.abort()
 
-    def _device_of(self, arguments: Arguments) -> Device | None:
+    def _device_of(self, arguments: Arguments) -> AnyDevice | None:
         """The device that makes a call: arrays in device memory need one, which all ranks open at the first such call."""
         x = arguments.x
         if not isinstance(x, DeviceView):
             device = self._device
             return device if device and (device.options.emulated or device.options.stages_host) else None
         if self._device is None:
-            self._device = Device(self, Options(), x.number)
+            self._device = open_device(self, Options(), x.number)
         return self._device
+
+    def _way_on_device(self) -> Callable[[Kind], str] | None:
+        return None if self._network is None else functools.partial(explain_way, self)
 
     def __enter__(self) -> Communicator:
         return self
@@ -375,15 +379,24 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
             f"<Communicator {self.name!r} rank {self.rank} of {self.size}{' closed' if self.closed else ''}>"
         )
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32", *, device: str | None = None) -> Any:
         """Collective: an uninitialised array in symmetric memory; collectives on it need fewer copies.
 
-        Raises InvalidArgumentError for what is no shape or no dtype of plain data, and on every rank TransportError if one
-        has not the memory.
+        `device="cuda"`: in device memory, an array of CuPy or PyTorch where that is imported, else an object with
+        `__cuda_array_interface__` and DLPack. It waits for all calls on devices that were made before.
+
+        Raises InvalidArgumentError for what is no shape or no dtype of plain data, and on every rank TransportError, or
+        DeviceError, if one has not the memory.
         """
         self._native()
         outside(self, "empty")
         dims, kind = shared_shape(shape, dtype)
+        if device is not None:
+            if device != "cuda":
+                raise InvalidArgumentError(f"device is {device!r}; it must be 'cuda', or None for the host")
+            if self._device is None:
+                self._device = open_device(self, Options())
+            return self._device.empty(dims, kind)
         if self.size == 1:
             return alone(dims, kind)
         self._arrays += 1

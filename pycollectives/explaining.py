@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +30,11 @@ def explain_call(
     dtype: Any,
     op: OpLike,
     policy: str | None,
+    on_device: Callable[[Kind], str] | None = None,
 ) -> dispatch.Explanation:
     """The candidates for a call, and what else bears on it; see `Communicator.explain`. `reason`: where `named` is from.
-    even=False: one of the uneven forms; the path is that of equal blocks."""
+    even=False: one of the uneven forms; the path is that of equal blocks. `on_device`: what there is to say of arrays in device
+    memory."""
     if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
         raise InvalidArgumentError(f"nbytes is {nbytes!r}; it must be a whole number, not negative")
     kind = _kind(calls.size, verb, int(nbytes), root, named, deterministic, dtype, op)
@@ -50,6 +53,8 @@ def explain_call(
         notes += path
     except UnsupportedError as error:
         notes.append(f"cannot be run: {error}")
+    if on_device is not None and verb != "barrier":
+        notes.append(on_device(kind))
     return found.with_notes(notes)
 
 

@@ -27,6 +27,7 @@ from . import _core
 from .arguments import Arguments
 from .arrays import Array
 from .calls import Kind
+from .device.arrays import DeviceView
 from .errors import InvalidArgumentError
 from .fusion import SPLITS, Bucket, Item, Pending, Use, clash
 from .work import Work
@@ -80,7 +81,8 @@ class Group:
             if algorithm is not None:
                 comm._calls.choose(arguments.kind)  # a name that is unknown, or cannot run this call
             nbytes = arguments.kind.vector_bytes(comm.size)
-            if nbytes <= self.largest and _fusable(arguments.kind):
+            on_device = isinstance(arguments.x, DeviceView)  # whose memory is not packed here
+            if nbytes <= self.largest and _fusable(arguments.kind) and not on_device:
                 self._use([arguments.x], [] if out is None else [out])
                 return self._fuse(arguments, nbytes, comm._limit(timeout))
         arrays = [[a] if isinstance(a, np.ndarray) else [] for a in (x, out)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import dispatch
 from .caller import UNEVEN, Caller
+from .calls import Kind
 from .cost import Description, describe
 from .explaining import explain_call
 from .ops import OpLike
@@ -58,7 +60,12 @@ class Inspection(Caller):
             dtype=dtype,
             op=op,
             policy=policy,
+            on_device=self._way_on_device(),
         )
+
+    def _way_on_device(self) -> Callable[[Kind], str] | None:
+        """How arrays in device memory go to other hosts; None where there are none."""
+        raise NotImplementedError
 
     def history(self, rank: int | None = None) -> list[dict[str, Any]]:
         """The flight recorder: the last calls of a rank (default: this one), oldest first."""

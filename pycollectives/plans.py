@@ -11,7 +11,6 @@ import numpy as np
 
 from .arrays import as_input
 from .caller import UNEVEN
-from .device.device import DeviceCall
 from .dtypes import element_of
 from .errors import InvalidArgumentError
 from .group import outside
@@ -23,7 +22,7 @@ from .pickles import COLLECTIVE_FORMS
 from .point_to_point import check_tag, rank_of, target_of
 from .schedule import COLLECTIVES
 from .schedule.registry import suggest
-from .work import PersistentCall, PersistentMethod, persistent
+from .work import PersistentMethod, persistent
 
 ARRAYS = (*COLLECTIVES, *UNEVEN)
 MESSAGES = (
@@ -72,7 +71,7 @@ class Plans(Objects, ObjectMessages, Neighbors):
             return self._plan_exchange(**given.arguments)
         return self._plan_arrays(verb, given.arguments)
 
-    def _plan_arrays(self, verb: str, options: dict[str, Any]) -> PersistentCall | DeviceCall:
+    def _plan_arrays(self, verb: str, options: dict[str, Any]) -> Callable[..., Any]:
         if options.pop("accumulate", None) is not None:
             raise InvalidArgumentError(
                 "a plan reads the same arrays each time: give it x in the dtype of accumulate"

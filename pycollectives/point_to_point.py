@@ -22,8 +22,9 @@ import numpy as np
 
 from .arrays import Array, as_input, check_output
 from .caller import Caller
+from .device.arrays import DeviceView
 from .dtypes import array_of, element_of
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, UnsupportedError
 from .message_work import ExchangeWork, MessageWork, Received
 from .work import Work
 
@@ -167,6 +168,8 @@ def check_tag(value: Any, *, least: int) -> int:
 def contiguous(x: Any) -> Array:
     """`x` as an array that can be sent."""
     array = as_input(x)
+    if isinstance(array, DeviceView):
+        raise UnsupportedError("messages take arrays in host memory; this one is in device memory")
     return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
 
 

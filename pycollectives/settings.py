@@ -15,6 +15,7 @@ MIB = 1 << 20
 NETWORK_NAP_US = 50
 SEGMENT_SECONDS = 1.3e-3  # that a segment may take on a slow network between hosts
 MOST_TURNS = 1 << 30  # counted in 32 bits
+AWARE = ("automatic", "yes", "no")
 STORES = ("automatic", "plain", "stream")  # as in csrc/shm/store_path.hpp
 PREFIX = "PYCOLLECTIVES_"
 VARIABLES = (  # all that begin with it, see docs/settings.md
@@ -31,7 +32,7 @@ VARIABLES = (  # all that begin with it, see docs/settings.md
         "YIELDS",
     ),
     *("SIMD", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "FD", "FD_INODE", "TERMINAL"),
-    *("CUDA", "CUDA_ARCHS", "EMULATOR", "SANITIZE"),
+    *("CUDA_AWARE_MPI", "STAGE_BYTES", "CUDA", "CUDA_ARCHS", "EMULATOR", "SANITIZE"),
 )
 
 
@@ -41,7 +42,9 @@ class Settings:
     `ring_bytes`: over which messages are spread, from call to call. `stream_output_bytes`: outputs from here on are written past
     the caches. `stores`: how messages are written, one of STORES. `algorithms`: the choices of the environment variable
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
-    rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py)."""
+    rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py).
+    `stage_bytes`: of a piece of device memory on its way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One
+    of AWARE."""
 
     pool_bytes: int
     segment_bytes: int
@@ -53,6 +56,8 @@ class Settings:
     fusion_bytes: int = 64 * 1024
     hosts: tuple[int, ...] = ()
     domains: tuple[int, ...] = ()
+    stage_bytes: int = 4 * MIB
+    cuda_aware_mpi: str = "automatic"
 
     @property
     def longest_message(self) -> int:
@@ -144,6 +149,9 @@ def decide(
     stores = os.environ.get("PYCOLLECTIVES_STORES", "automatic")
     if stores not in STORES:
         raise InvalidArgumentError(f"PYCOLLECTIVES_STORES={stores!r} is not one of {', '.join(STORES)}")
+    aware = os.environ.get("PYCOLLECTIVES_CUDA_AWARE_MPI", "automatic")
+    if aware not in AWARE:
+        raise InvalidArgumentError(f"PYCOLLECTIVES_CUDA_AWARE_MPI={aware!r} is not one of {', '.join(AWARE)}")
     pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
     pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
     longest = _between_hosts() if hosts else max(64 * 1024, own // 4)
@@ -160,6 +168,8 @@ def decide(
         fusion_bytes=fusion,
         hosts=hosts,
         domains=domains,
+        stage_bytes=number("PYCOLLECTIVES_STAGE_BYTES", 4 * MIB, 4096),
+        cuda_aware_mpi=aware,
     )
 
 

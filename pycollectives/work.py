@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _under_way: dict[Any, deque[Work]] = {}  # by native communicator, in the order of issue
 _lock = threading.Lock()
+_executing = threading.local()  # .cores: of the tasks that this thread executes
+
+
+def in_task(core: Any) -> bool:
+    """Does this thread execute a task of a native communicator? Calls on it are made at once then."""
+    return core in getattr(_executing, "cores", ())
 
 
 def forget_finished() -> None:
@@ -79,6 +85,7 @@ class TaskWork(Work):
         self._job = self._core.submit_task(self._run, timeout)
 
     def _run(self) -> None:
+        _executing.cores = [*getattr(_executing, "cores", []), self._core]
         try:
             self._result = self._context.run(self._function)
         except KeyboardInterrupt as error:  # in its middle: the other ranks would wait for the rest
@@ -88,6 +95,8 @@ class TaskWork(Work):
             raise
         except BaseException as error:
             self._error = error
+        finally:
+            _executing.cores.pop()
 
     def wait(self, timeout: float | None = None) -> Any:
         """Wait for the end and return the result. Raises CollectiveTimeoutError after `timeout` seconds (the call goes on)."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pycollectives.device.device import native
+from pycollectives.device.extension import native
 
 
 class Memory(Protocol):

@@ -7,6 +7,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/handle.hpp"
+#include "mpi/direct_exchange.hpp"
 #include "mpi/library.hpp"
 #include "mpi/mirror.hpp"
 #include "mpi/ping.hpp"
@@ -47,6 +48,7 @@ void bind_mpi(py::module_& module) {
            py::arg("byte_type"))
       .def_property_readonly("path", &mpi::Library::path)
       .def_property_readonly("cuda_query", &mpi::Library::cuda_query)
+      .def_property_readonly("gpu_query", &mpi::Library::gpu_query)
       .def("round_trips", &mpi::round_trips, py::call_guard<ReleasedGil>(), py::arg("comm"), py::arg("rank"),
            py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
            "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test "
@@ -57,6 +59,30 @@ void bind_mpi(py::module_& module) {
              "Connects a communicator to its ranks on other hosts (attach_remote names them).");
   module.def("attach_remote",
              [](Handle& core, int peer, int lifeline) { core.group().attach_remote(peer, lifeline); });
+  using Messages = std::vector<std::tuple<int, uint64_t, uint64_t>>;
+  const auto messages = [](const Messages& rows) {
+    std::vector<DirectExchange::Message> made;
+    for (const auto& [peer, address, bytes] : rows) made.push_back({peer, address, bytes});
+    return made;
+  };
+  py::class_<DirectExchange>(module, "DirectExchange",
+                             "Messages by MPI from and to device memory: (rank, address, bytes) each.")
+      .def(py::init([](Handle& core, const LibraryPtr& library, uint64_t comm, std::vector<int> world,
+                       int first_tag) {
+             return std::make_unique<DirectExchange>(core.group(), library, comm, std::move(world),
+                                                     first_tag + Mirror::kDirectTag);
+           }),
+           py::keep_alive<1, 2>())
+      .def("start",
+           [messages](DirectExchange& self, const Messages& receives, const Messages& sends) {
+             const auto in = messages(receives), out = messages(sends);
+             const py::gil_scoped_release release;
+             self.start(in, out);
+           })
+      .def("wait", [](DirectExchange& self, double seconds) {
+        const py::gil_scoped_release release;
+        return self.wait(nanoseconds(seconds));
+      });
   py::class_<MirrorPing>(module, "MirrorPing",
                          "Messages to a rank on another host and back, as collectives send them.")
       .def(py::init([](Handle& core, int peer) { return std::make_unique<MirrorPing>(core.group(), peer); }),

@@ -68,6 +68,9 @@ Library::Library(const Identity& identity) : pointers_(identity.handle_bytes == 
   need(library, "MPI_Finalized", finalized_);
   int (*query)() = nullptr;
   if (find(library, "MPIX_Query_cuda_support", query)) cuda_query_ = query();
+  int (*gpu)(int, int*) = nullptr;
+  int supported = 0;  // the type 0 is CUDA in MPICH, whose function it is
+  if (find(library, "MPIX_GPU_query_support", gpu) && gpu(0, &supported) == 0) gpu_query_ = supported;
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(error_string_), &info) && info.dli_fname) path_ = info.dli_fname;
   dlclose(library);  // mpi4py keeps it

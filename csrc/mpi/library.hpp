@@ -52,7 +52,9 @@ class Library {
 
   std::string error_text(int code) const;  // MPI's own
   const std::string& path() const { return path_; }
-  int cuda_query() const { return cuda_query_; }  // the answer of MPIX_Query_cuda_support; -1: there is none
+  // Does it take device pointers? The answers of MPIX_Query_cuda_support and MPIX_GPU_query_support; -1: there is none.
+  int cuda_query() const { return cuda_query_; }
+  int gpu_query() const { return gpu_query_; }
 
  private:
   struct Status {
@@ -81,7 +83,7 @@ class Library {
   Functions<void*> wide_{};
   int (*error_string_)(int, char*, int*);
   int (*finalized_)(int*);
-  int cuda_query_ = -1;
+  int cuda_query_ = -1, gpu_query_ = -1;
   std::string path_;
 };
 

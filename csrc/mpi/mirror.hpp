@@ -44,7 +44,8 @@ class Mirror {
  public:
   static constexpr size_t kAttached = 8 * 1024;  // payloads that are copied behind their header
   static constexpr uint64_t kWindow = 64;        // messages per peer and lane beyond the last credit
-  static constexpr int kTags = 2 * static_cast<int>(kMaxLanes) + 1;  // of one communicator
+  static constexpr int kTags = 2 * static_cast<int>(kMaxLanes) + 2;  // of one communicator: lanes, mail,
+  static constexpr int kDirectTag = kTags - 1;                       // direct_exchange.hpp
 
   // `world[r]`: rank r's rank in the MPI communicator `comm`, in which the tags from `first_tag` on are this
   // group's. `message_bytes`: no message has a longer payload.
@@ -86,7 +87,7 @@ class Mirror {
   Outbound& outbound(int peer, uint32_t lane);
   Inbound& inbound(int peer, uint32_t lane);
   int tag(uint32_t lane, bool payload) const { return first_tag_ + 2 * static_cast<int>(lane) + payload; }
-  int mail_tag() const { return first_tag_ + kTags - 1; }
+  int mail_tag() const { return first_tag_ + kTags - 2; }
 
   bool move_messages();
   void look_at(int peer);

@@ -44,20 +44,21 @@ class Network:
         """Those of `world_ranks` that are on the host of `rank`, itself included."""
         return [each for each in world_ranks if self.hosts[each] == self.hosts[rank]]
 
-    def connect(self, core: Any, world_ranks: Sequence[int], number: int, longest_message: int) -> None:
+    def connect(self, core: Any, world_ranks: Sequence[int], number: int, longest_message: int) -> int:
         """Connect a native communicator to its members on other hosts; `number` is the largest of their `groups`.
 
-        Any two ranks so have tags of their own for every communicator that both are in.
+        Any two ranks so have tags of their own for every communicator that both are in; returns the first of them.
         """
         from pycollectives import _core
 
         self.groups = number + 1
-        first = number * _core.MPI_TAGS
+        first: int = number * _core.MPI_TAGS
         if first + _core.MPI_TAGS > self.tags:
             raise TransportError(
                 f"this MPI library has tags for {self.tags // _core.MPI_TAGS} communicators only"
             )
         _core.connect(core, self.library, self.handle, list(world_ranks), first, longest_message)
+        return first
 
 
 def network_of(rendezvous: Rendezvous, world_ranks: Sequence[int]) -> Network | None:

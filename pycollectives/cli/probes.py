@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import platform
 import resource
@@ -40,7 +41,19 @@ def examine(ranks: int | None = None) -> list[Finding]:
     """Everything, for a job of `ranks` ranks (default: one per core)."""
     n = ranks or len(os.sched_getaffinity(0))
     kernels = [membarrier(), process_vm_readv()]
-    return [software(), *cores(n), simd(), memfd(), *kernels, memory(n), locked(), tuning(n), *mpi(), *cuda()]
+    return [
+        software(),
+        *cores(n),
+        simd(),
+        memfd(),
+        *kernels,
+        memory(n),
+        locked(),
+        tuning(n),
+        *mpi(),
+        *cuda(),
+        *pointers(),
+    ]
 
 
 def software() -> Finding:
@@ -249,6 +262,34 @@ def mpi() -> list[Finding]:
             Finding("mpiexec", "missing", "not on the PATH", "it must be that of the MPI library above")
         )
     return found
+
+
+def pointers() -> list[Finding]:
+    """Between hosts, does the MPI library take device pointers? It is initialised for the question, in a process of its own."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return []
+    code = (
+        "from mpi4py import MPI\n"
+        "from pycollectives import _core, settings\n"
+        "from pycollectives.device import aware\n"
+        "library = _core.MpiLibrary(extension=MPI.__file__, handle_bytes=MPI._sizeof(MPI.Comm),"
+        " byte_type=MPI._handleof(MPI.BYTE))\n"
+        "choice = settings.decide(1, nested=False).cuda_aware_mpi\n"
+        "answer = aware.ask(library, MPI.COMM_WORLD, choice)\n"
+        "print('yes' if answer.direct else 'no', aware.describe(answer), flush=True)"
+    )
+    done, text = _output(sys.executable, "-c", code)
+    direct, _, text = text.partition(" ") if done == 0 else ("no", "", text)
+    if direct == "yes":
+        peer = Path("/sys/module/nvidia_peermem").exists()
+        rdma = (
+            "nvidia_peermem is loaded"
+            if peer
+            else "nvidia_peermem is not loaded: by DMA-BUF, where the library can"
+        )
+        return [Finding("device pointers", "ok", f"{text}; GPUDirect RDMA: {rdma}")]
+    advice = "an MPI library that is built with CUDA spares the copies; PYCOLLECTIVES_CUDA_AWARE_MPI=yes if this one is"
+    return [Finding("device pointers", "note", text, f"optional, for device memory between hosts: {advice}")]
 
 
 def cuda() -> list[Finding]:

@@ -5,7 +5,6 @@ Kind -> calls.Calls.recipe -> native Call (plan and tables in device memory) -> 
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
@@ -13,14 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..arguments import Arguments
 from ..arrays import address
 from ..errors import AbortedError, DeviceError, InvalidArgumentError, UnsupportedError
 from .arrays import DeviceView, stream_of
+from .extension import native
 from .guard import PERIOD, Guard
 from .operators import Operators
 from .options import PROTOCOLS, Options
 from .sharing import STREAMS, Share, queues, share_devices, sizes
+from .symmetric import Symmetric
 
 if TYPE_CHECKING:
     from ..calls import Kind
@@ -40,31 +43,17 @@ _numbers = itertools.count()  # of devices that were opened by this process
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
 
-def native(emulated: bool) -> Any:
-    """The extension. Raises DeviceError where it was not built."""
-    name = "_cuda_emulated" if emulated else "_cuda"
-    try:
-        return importlib.import_module(f"pycollectives.{name}")
-    except ImportError as error:
-        how = "PYCOLLECTIVES_EMULATOR=1" if emulated else "nvcc"
-        raise DeviceError(
-            f"the extension {name} was not built (it needs {how} at build time): {error}"
-        ) from error
-
-
 class Device:
     """The device side of a communicator; its ranks have met when it exists.
 
     `number`: of the device, -1 for the current one. `share`: how the ranks share devices (sharing.py). `ll128`: is that protocol
     right on all links between them?
 
-    Raises DeviceError on every rank if one of them has no device, or too small a one, UnsupportedError between hosts.
+    Raises DeviceError on every rank if one of them has no device, or too small a one.
     """
 
     def __init__(self, comm: Communicator, options: Options, number: int = -1) -> None:
         self.comm, self.options = comm, options
-        if comm._network is not None and len(set(comm.hosts)) > 1:
-            raise UnsupportedError("arrays in device memory cannot be moved between hosts: pass host arrays")
         self.number, self.share, group = self._meet(number)
         module = native(options.emulated)
         self._rank = module.Rank(
@@ -92,6 +81,11 @@ class Device:
         )
         self._under_way: deque[DeviceWork] = deque()
         self._guard = Guard(comm, self._rank)
+        self._symmetric = Symmetric(self)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Collective: an array in symmetric memory. Raises DeviceError on every rank if one has not the memory."""
+        return self._symmetric.empty(shape, dtype)
 
     def _meet(self, number: int) -> tuple[int, Share, str]:
         """The own device, how devices are shared, and a name that no other communicator has."""
@@ -113,6 +107,7 @@ class Device:
         for rank, one in enumerate(offers):
             if "error" in one:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
+        self._one_process = len({one["pid"] for one in offers}) == 1
         return number, share_devices(offers, options), offers[0]["group"]
 
     def _bind_multicast(self) -> bool:
@@ -217,7 +212,8 @@ class Device:
         if self.options.protocol:
             return self.options.protocol
         if self.options.emulated:  # all of them, but the same on all ranks
-            return PROTOCOLS[fingerprint % len(PROTOCOLS)]
+            known = PROTOCOLS if self._one_process else ("ll", "simple")  # no line is whole between processes
+            return known[fingerprint % len(known)]
         nbytes = kind.vector_bytes(self.comm.size)
         if nbytes <= LL_BYTES:
             return "ll"
@@ -245,6 +241,23 @@ class Device:
         work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
         self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
         return work
+
+    def launch(self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float) -> Any:
+        """A call on the own stream, from and to device memory, when the events `ready` have come; the event of its end."""
+        call = self.find(kind)
+        self._guard.check()
+        for event in ready:
+            event.hold(self._rank.stream)
+        self._rank.launch(call, source, target, 0)
+        self._guard.expect(timeout)
+        return self._rank.mark()
+
+    def copy(self, copies: list[tuple[int, int, int]], ready: list[Any]) -> Any:
+        """The same for copies inside device memory: (target, source, bytes) each."""
+        for event in ready:
+            event.hold(self._rank.stream)
+        native(self.options.emulated).copy_on(self._rank.stream, copies)
+        return self._rank.mark()
 
     def plan(self, arguments: Arguments, timeout: float) -> DeviceCall:
         """The persistent form of a call. Raises UnsupportedError for strided arrays in device memory."""
@@ -279,6 +292,17 @@ class Device:
         except AbortedError:
             self._guard.check()
             raise
+
+    def drain(self) -> None:
+        """Wait on the host for all calls that were made so far. Raises what they found."""
+        self.settle(self._rank.handed_in)
+        if self.share.fused:
+            last = self._rank.mark()
+            while not last.wait_for(PERIOD):
+                self._guard.check()
+        else:
+            self._rank.drain()
+        self.check()
 
     def synchronize(self) -> None:
         """Wait for the calls on the own stream. Raises what they found."""

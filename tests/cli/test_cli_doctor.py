@@ -25,6 +25,7 @@ def test_findings(command: Any) -> None:
     }
     assert named | {"versions", "limits", "MPI", "CUDA", "nvcc"} <= set(found)
     assert found["memfd"]["status"] == "ok"
+    assert "staged through pinned host memory" in found["device pointers"]["value"], "by MPI without CUDA"
     assert found["cores"]["value"].startswith(f"{len(os.sched_getaffinity(0))} of ")
     assert all(each["advice"] for each in found.values() if each["status"] != "ok")
 

@@ -12,7 +12,8 @@ import catalogue
 import numpy as np
 
 from pycollectives.device import Options
-from pycollectives.device.device import Device, native
+from pycollectives.device.device import Device
+from pycollectives.device.extension import native
 
 FEW = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 

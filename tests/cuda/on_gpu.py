@@ -14,7 +14,7 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
-from pycollectives.device.device import native
+from pycollectives.device.extension import native
 from pycollectives.device.sharing import QUEUES
 
 Result = TypeVar("Result")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from typing import Any
 
 import calls
 import catalogue
 import numpy as np
+import on_device
 import on_gpu
 import pytest
 import reference
@@ -16,6 +18,9 @@ import user_ops
 from calls import Call
 
 import pycollectives as pc
+from pycollectives.bootstrap.threads import run_threads
+from pycollectives.device import Options, emulated
+from pycollectives.device.extension import native
 
 pytestmark = on_gpu.needs_gpu
 ALGORITHMS = ("two_shot", "ring", "recursive_doubling", "double_binary_tree")
@@ -120,6 +125,58 @@ def test_user_operators(dtype: str, native: bool) -> None:
 @pytest.mark.parametrize(("op", "dtype"), [("MATRIX", "int32"), ("MATRIX3", "float64")])
 def test_user_operators_on_blocks(op: str, dtype: str) -> None:
     on_gpu.run(3, matrices, getattr(user_ops, op), dtype)
+
+
+@pytest.mark.parametrize("piece_bytes", [4096, 4 << 20])
+def test_staged_to_other_hosts(piece_bytes: int) -> None:
+    """Pinned memory in pieces, and the copies' order; the host's ranks stand in for those of other hosts."""
+    assert min(run_threads(2, on_device.staged, on_gpu.EMULATED, piece_bytes)) > 100
+
+
+def test_combined_from_other_hosts() -> None:
+    options = emulated() if on_gpu.EMULATED else Options()
+    assert run_threads(1, on_device.combined, options) == [36]
+
+
+@pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
+def test_symmetric_memory() -> None:
+    """Native kernels of ranks on several devices find arrays in place."""
+
+    def fn(comm: Any) -> bool:
+        x = comm.empty(100_000, "float32", device="cuda")
+        memory, rank = on_device.Held(native(on_gpu.EMULATED), x), comm._device._rank
+        memory.put(np.full(100_000, comm.rank + 1, np.float32))
+        on = on_device.Part(x, 0, (100_000,), memory.stream)
+        assert rank.finds(memory.address, x.nbytes)
+        for _ in range(2):
+            comm.all_reduce(on, out=on, algorithm="two_shot")
+        comm._device.drain()
+        return bool((memory.get() == 3 * comm.size).all())
+
+    assert on_gpu.run(2, fn, spread=True, native=True) == [True] * 2
+
+
+@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
+def test_symmetric_memory_as_cupy_and_torch() -> None:
+    """The array is the library's, over the same memory, and keeps it."""
+
+    def fn(comm: Any) -> bool:
+        x = comm.empty((4, 5), "float32", device="cuda")
+        if (cupy := sys.modules.get("cupy")) is not None:
+            assert isinstance(x, cupy.ndarray) and x.shape == (4, 5)
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with stream:
+                x.fill(comm.rank + 1)
+                comm.all_reduce(x, out=x)
+                stream.synchronize()
+            return bool((x == 3).all())
+        torch = sys.modules["torch"]
+        assert isinstance(x, torch.Tensor) and tuple(x.shape) == (4, 5) and x.is_cuda
+        return True
+
+    if not {"cupy", "torch"} & set(sys.modules):
+        pytest.importorskip("cupy", reason="optional: CuPy is not installed")
+    assert on_gpu.run(2, fn) == [True] * 2
 
 
 @pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")

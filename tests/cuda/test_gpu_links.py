@@ -13,7 +13,7 @@ import pytest
 from ranks import Processes
 
 import pycollectives as pc
-from pycollectives.device.device import native
+from pycollectives.device.extension import native
 
 pytestmark = on_gpu.needs_gpu
 in_processes = pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device is in one process")

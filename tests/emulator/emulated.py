@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
-from pycollectives.device.device import native
+from pycollectives.device.extension import native
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,10 @@
-// When what has been launched so far is over.
+// When what has been queued on a stream so far is over.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
+#include <chrono>
 
 #include "cuda/host/runtime.hpp"
 
@@ -26,6 +29,23 @@ class Event {
   void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
   void hold(cudaStream_t stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+  }
+
+  // False if it is not over in time. Throws Error(device) if it cannot come.
+  bool wait_for(std::chrono::nanoseconds limit) const {
+#ifdef PC_EMULATED
+    if (recorded_.load(std::memory_order_acquire)) wait();  // there nothing runs by itself
+#endif
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (uint32_t turn = 1;; ++turn) {
+      if (recorded_.load(std::memory_order_acquire)) {
+        const cudaError_t state = cudaEventQuery(event_);
+        if (state == cudaSuccess) return true;
+        if (state != cudaErrorNotReady) check(state, "waiting for an event");
+      }
+      if (turn % 64 == 0) sched_yield();
+      if (std::chrono::steady_clock::now() > until) return false;
+    }
   }
 
  private:

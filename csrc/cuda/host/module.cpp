@@ -1,4 +1,6 @@
 // The extension `_cuda`, and `_cuda_emulated`: the same sources on the emulated device.
+#include "cuda/host/module.hpp"
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -80,6 +82,17 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
 
 cudaStream_t stream_of(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
+uint32_t add_region(Rank& self, std::shared_ptr<SymmetricMemory> own,
+                    const std::vector<py::bytes>& exported) {
+  std::vector<std::string> texts;
+  for (const py::bytes& one : exported) {
+    std::string text = one;
+    texts.push_back(std::move(text));
+  }
+  const py::gil_scoped_release release;
+  return self.regions().add(std::move(own), texts);
+}
+
 template <class Prepared>
 void launch(Rank& self, const Prepared& call, uintptr_t in, uintptr_t out, uintptr_t stream) {
   const ReleasedGil release;
@@ -110,10 +123,8 @@ void bind(py::module_& module) {
       .def_property_readonly("kernel", [](const PreparedDirect& call) { return call.kernel.name; })
       .def_property_readonly("rounds", [](const PreparedDirect& call) { return call.layout.call.rounds; })
       .def_property_readonly("blocks", [](const PreparedDirect& call) { return call.layout.blocks; });
-  py::class_<Event, std::shared_ptr<Event>>(module, "Event", py::module_local(),
-                                            "When what has been launched so far is over.")
-      .def_property_readonly("done", &Event::done)
-      .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); });
+  bind_copies(module);
+  bind_regions(module);
   py::class_<UserItem>(module, "UserItem", py::module_local(),
                        "What an operator of the caller's combines, and how it lies in vectors of 16 bytes.")
       .def(py::init<uint32_t, uint32_t>(), py::arg("bytes"), py::arg("accumulated"))
@@ -211,7 +222,15 @@ void bind(py::module_& module) {
                                const ReleasedGil release;
                                return self.busy();
                              })
+      .def("add_region", &add_region, py::arg("own"), py::arg("exported"))
+      .def("finds",
+           [](const Rank& self, uintptr_t memory, uint64_t bytes) {
+             return self.regions().place_of(reinterpret_cast<const void*>(memory), bytes) != 0;
+           })
+      .def("remove_region", [](Rank& self, uint32_t number) { self.regions().remove(number); })
       .def_property_readonly("device", &Rank::device)
+      .def_property_readonly("stream",
+                             [](const Rank& self) { return reinterpret_cast<uintptr_t>(self.stream()); })
       .def_property_readonly("keeps_lines_whole", &Rank::keeps_lines_whole)
       .def("abort", &Rank::abort);
 }
@@ -231,11 +250,13 @@ PYBIND11_MODULE(_cuda_emulated, module) {
   module.def("set_mutant", &pc::emulation::set_mutant);
   module.def(
       "configure",
-      [](uint64_t seed, uint64_t patience, bool starve, unsigned processors, unsigned resident_threads) {
+      [](uint64_t seed, uint64_t patience, bool starve, unsigned processors, unsigned resident_threads,
+         bool shared) {
         pc::emulation::set_options({seed, patience, starve, processors, resident_threads});
+        pc::emulation::share_memory(shared);
       },
       py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true,
-      py::arg("processors") = 132, py::arg("resident_threads") = 512);
+      py::arg("processors") = 132, py::arg("resident_threads") = 512, py::arg("shared") = false);
   module.def("make_stream", [] {
     cudaStream_t stream;
     pc::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");

@@ -7,46 +7,19 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <tuple>
 
-#include "cuda/host/links.hpp"
+#include "cuda/host/on_device.hpp"
 
 namespace pc::cuda {
 namespace {
-
-struct Handle {
-  cudaIpcMemHandle_t memory;
-  uint64_t address;
-  int32_t pid, device;
-};
-
-// The device of the calling thread, for a while.
-class On {
- public:
-  explicit On(int device) {
-    check(cudaGetDevice(&before_), "asking for the current device");
-    if (before_ != device) check(cudaSetDevice(device), "choosing the device");
-  }
-  ~On() { static_cast<void>(cudaSetDevice(before_)); }
-
- private:
-  int before_ = 0;
-};
-
-// While a stream of this thread is being captured, CUDA refuses much that could belong to the capture; nothing below does.
-class NotCaptured {
- public:
-  NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // Whose calls the caller's streams hold, where several ranks are in this process: a kernel that waits for another rank must not
 // stand before that rank's in one stream.
 struct Claims {
   std::mutex mutex;
-  std::map<std::pair<std::string, cudaStream_t>, const Rank*> owner;
+  std::map<std::tuple<std::string, cudaStream_t, int>, const Rank*>
+      owner;  // handles of default streams: of a device
 };
 Claims& claims() {
   static Claims one;
@@ -75,9 +48,6 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
   arrival_ = std::make_unique<Event>();
   segments_[static_cast<size_t>(rank_)] = memory_.data;
   fellows_.push_back(rank_);
-#ifdef PC_EMULATED
-  emulation::join(stream_, name_, rank_, size_);
-#endif
 }
 
 Rank::~Rank() {
@@ -98,49 +68,29 @@ Rank::~Rank() {
   scratch_ = StreamMemory();
   stage_ = StreamMemory();
   static_cast<void>(cudaStreamSynchronize(service_));
-  for (void* memory : opened_) static_cast<void>(cudaIpcCloseMemHandle(memory));
+  regions_.reset();
+  for (const PeerMemory& memory : attached_) close_memory(memory);
   multicast_.reset();
   give_segment(name_, memory_, shares_process_);
 }
 
-std::string Rank::handle() const {
-  Handle handle{};
-  check(cudaIpcGetMemHandle(&handle.memory, memory_.data), "exporting device memory");
-  handle.address = reinterpret_cast<uint64_t>(memory_.data);
-  handle.pid = getpid();
-  handle.device = device_;
-  return {reinterpret_cast<const char*>(&handle), sizeof handle};
-}
+std::string Rank::handle() const { return export_memory(memory_.data, device_); }
 
 void Rank::attach(int peer, const std::string& text) {
-  Handle handle;
-  if (text.size() != sizeof handle)
-    throw Error(ErrorKind::bootstrap, "rank " + std::to_string(peer) + " sent no handle of its memory", peer);
-  std::memcpy(&handle, text.data(), sizeof handle);
   const On on(device_);
-  const Link link = link_between(device_, handle.device);
-  direct_ &= link == Link::same_device;  // what pools allocate need not be mapped on other devices
-  if (link == Link::same_device) ++on_device_;
-  whole_lines_ &=
-      capability(device_) == capability(handle.device) && cuda::keeps_lines_whole(capability(device_), link);
-  void* memory = reinterpret_cast<void*>(handle.address);
-  if (handle.pid == getpid()) {
+  const PeerMemory memory = open_memory(text, peer, device_);
+  const bool same_device = memory.link == Link::same_device;
+  direct_ &= same_device && memory.same_process;  // what pools allocate need not be mapped on other devices
+  whole_lines_ &= capability(device_) == capability(memory.device) &&
+                  cuda::keeps_lines_whole(capability(device_), memory.link);
+  if (same_device) ++on_device_;
+  if (memory.same_process) {
     shares_process_ = true;
-    if (handle.device == device_) fellows_.push_back(peer);
-    if (handle.device != device_) {
-      const cudaError_t error = cudaDeviceEnablePeerAccess(handle.device, 0);
-      if (error == cudaErrorPeerAccessAlreadyEnabled)
-        static_cast<void>(cudaGetLastError());
-      else
-        check(error, "enabling peer access");
-    }
-  } else {
-    check(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
-          "opening a peer's device memory");
-    opened_.push_back(memory);
-    direct_ = false;
+    if (same_device) fellows_.push_back(peer);
+    ++here_;
   }
-  segments_[static_cast<size_t>(peer)] = static_cast<char*>(memory);
+  attached_.push_back(memory);
+  segments_[static_cast<size_t>(peer)] = memory.data;
 }
 
 void Rank::open() {
@@ -149,9 +99,15 @@ void Rank::open() {
   const On on(device_);
   load_kernels();
   table_ = upload(segments_.data(), segments_.size() * sizeof(char*));
-  std::vector<char*> regions(2 * segments_.size(), nullptr);  // region 0 is the address space, 1 the segments
+  // Region 0 is the address space, 1 the segments.
+  std::vector<char*> regions(Regions::kMost * segments_.size(), nullptr);
   std::copy(segments_.begin(), segments_.end(), regions.begin() + size_);
-  regions_ = upload(regions.data(), regions.size() * sizeof(char*));
+  region_table_ = upload(regions.data(), regions.size() * sizeof(char*));
+  regions_ = std::make_unique<Regions>(rank_, size_, device_,
+                                       reinterpret_cast<char**>(const_cast<char*>(region_table_)), service_);
+#ifdef PC_EMULATED
+  emulation::join(stream_, name_, rank_, here_, here_ < size_);
+#endif
   if (fused_) {
     fusion_ = Fusion::find(name_, device_, fellows_);
     std::vector<uint64_t*> words;
@@ -318,7 +274,7 @@ bool Rank::busy() const {
 void Rank::claim(cudaStream_t stream) {
   if (stream == cudaStreamPerThread) return;
   const std::scoped_lock lock(claims().mutex);
-  const Rank*& owner = claims().owner[{name_, stream}];
+  const Rank*& owner = claims().owner[{name_, stream, device_}];
   if (owner && owner != this && owner->last_stream_ == stream && !owner->order_->done())
     throw Error(ErrorKind::invalid_argument,
                 "the ranks " + std::to_string(owner->rank_) + " and " + std::to_string(rank_) +
@@ -410,7 +366,10 @@ void Rank::launch(const PreparedCall& prepared, const void* in, void* out, cudaS
 }
 
 // Where peers find this memory; 0 if they cannot reach it.
-uint64_t Rank::place_of(const void* memory) const { return direct_ ? reinterpret_cast<uint64_t>(memory) : 0; }
+uint64_t Rank::place_of(const void* memory, uint64_t bytes) const {
+  if (direct_) return reinterpret_cast<uint64_t>(memory);
+  return memory ? regions_->place_of(memory, bytes) : 0;
+}
 
 void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
   const On on(device_);
@@ -420,12 +379,12 @@ void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cud
   call.in = static_cast<char*>(const_cast<void*>(in));
   call.out = static_cast<char*>(out);
   call.segments = reinterpret_cast<char* const*>(table_);
-  call.regions = reinterpret_cast<char* const*>(regions_);
+  call.regions = reinterpret_cast<char* const*>(region_table_);
   call.status = memory_.status;
   const bool overlap = call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
   if (!prepared.always_stage) {
-    call.in_place = prepared.overwrites && overlap ? 0 : place_of(in);
-    call.out_place = place_of(out);
+    call.in_place = prepared.overwrites && overlap ? 0 : place_of(in, layout.in_bytes);
+    call.out_place = place_of(out, layout.out_bytes);
   }
   start(prepared.kernel, prepared.options, layout.blocks, &call, sizeof call, call.size * sizeof(Arrays),
         stream);

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "cuda/host/direct_call.hpp"
+#include "cuda/host/event.hpp"
 #include "cuda/host/fusion.hpp"
 #include "cuda/host/multicast.hpp"
+#include "cuda/host/regions.hpp"
+#include "cuda/host/runtime.hpp"
 #include "cuda/host/segment_pool.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -86,7 +89,9 @@ class Rank {
   void abort();                            // from any thread: kernels that wait end, of all ranks
 
   const Segment& segment() const { return segment_; }
+  Regions& regions() const { return *regions_; }
   int device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }  // the own one
   // Is LL128 right on the way to all attached peers? (links.hpp)
   bool keeps_lines_whole() const { return whole_lines_; }
 
@@ -100,7 +105,7 @@ class Rank {
   void hand_in(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
                size_t bytes, size_t shared, cudaStream_t stream);
   void require_room(const Kernel& kernel, uint32_t threads, size_t shared) const;
-  uint64_t place_of(const void* memory) const;
+  uint64_t place_of(const void* memory, uint64_t bytes) const;
   void reserve(StreamMemory& memory, size_t bytes);
   void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
                      void* out, uint64_t out_bytes);
@@ -108,6 +113,7 @@ class Rank {
 
   const std::string name_;
   const int rank_, size_, device_;
+  int here_ = 1;  // ranks of this process
   Segment segment_;
   SegmentMemory memory_;
   cudaStream_t stream_ = nullptr, service_ = nullptr;  // for calls, for memory
@@ -115,8 +121,9 @@ class Rank {
   std::unique_ptr<MulticastMemory> multicast_;
   std::vector<StreamMemory> kept_;  // tables; and what calls on their way, and captured graphs, still use
   std::vector<char*> segments_;
-  std::vector<void*> opened_;  // through IPC
-  const char *table_ = nullptr, *regions_ = nullptr;
+  std::vector<PeerMemory> attached_;
+  std::unique_ptr<Regions> regions_;
+  const char *table_ = nullptr, *region_table_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   std::unique_ptr<Event> order_,
       arrival_;  // the end of the last call; where a caller's stream stands

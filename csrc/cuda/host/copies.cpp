@@ -1,0 +1,90 @@
+#include "cuda/host/copies.hpp"
+
+#include <algorithm>
+
+#include "cuda/host/on_device.hpp"
+
+namespace pc::cuda {
+
+Copies::Copies(int device) : device_(device) {
+  require_driver();
+  const On on(device_);
+  for (cudaStream_t& stream : streams_)
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+}
+
+Copies::~Copies() {
+  const NotCaptured mode;
+  for (StreamMemory& memory : scratch_) memory = StreamMemory();
+  for (cudaStream_t stream : streams_) {
+    if (!stream) continue;
+    static_cast<void>(cudaStreamSynchronize(stream));
+    static_cast<void>(cudaStreamDestroy(stream));
+  }
+  for (char* memory : memory_)
+    if (memory) static_cast<void>(cudaFreeHost(memory));
+}
+
+char* Copies::buffer(uint32_t which, size_t bytes) {
+  char*& memory = memory_.at(which);
+  if (bytes_[which] >= bytes) return memory;
+  const On on(device_);
+  const NotCaptured mode;
+  void* larger = nullptr;
+  check(cudaHostAlloc(&larger, bytes, cudaHostAllocDefault), "allocating pinned memory");
+  if (memory) static_cast<void>(cudaFreeHost(memory));
+  memory = static_cast<char*>(larger);
+  bytes_[which] = bytes;
+  return memory;
+}
+
+char* Copies::scratch(uint32_t which, size_t bytes) {
+  StreamMemory& memory = scratch_.at(which);
+  if (memory.bytes() < bytes) {
+    const On on(device_);
+    const NotCaptured mode;
+    memory = StreamMemory(bytes, streams_[0]);
+    check(cudaStreamSynchronize(streams_[0]), "allocating device memory");
+  }
+  return memory.data();
+}
+
+void Copies::follow(Way way, const Event& event) {
+  const On on(device_);
+  event.hold(streams_[static_cast<uint32_t>(way)]);
+}
+
+std::shared_ptr<Event> Copies::copy(Way way, const std::vector<Copy>& copies) {
+  const On on(device_);
+  const NotCaptured mode;
+  const auto index = static_cast<uint32_t>(way);
+  for (const auto& [to, from, bytes] : copies)
+    if (bytes)
+      check(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes,
+                            cudaMemcpyDefault, streams_[index]),
+            "copying to or from the device");
+  auto event = std::make_shared<Event>();
+  event->record(streams_[index]);
+  return event;
+}
+
+void copy_on(cudaStream_t stream, const std::vector<Copy>& copies) {
+  for (const auto& [to, from, bytes] : copies)
+    if (bytes && to != from)
+      check(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes,
+                            cudaMemcpyDefault, stream),
+            "copying on the device");
+}
+
+std::shared_ptr<Event> record_on(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+  if (status != cudaStreamCaptureStatusNone)
+    throw Error(ErrorKind::unsupported,
+                "a call between hosts cannot be captured: the host moves its data, and waits for the stream");
+  auto event = std::make_shared<Event>();
+  event->record(stream);
+  return event;
+}
+
+}  // namespace pc::cuda

@@ -1,0 +1,33 @@
+// The state of the calling thread, for a while.
+#pragma once
+
+#include "cuda/host/runtime.hpp"
+
+namespace pc::cuda {
+
+// Its device.
+class On {
+ public:
+  explicit On(int device) {
+    check(cudaGetDevice(&before_), "asking for the current device");
+    if (before_ != device) check(cudaSetDevice(device), "choosing the device");
+  }
+  ~On() { static_cast<void>(cudaSetDevice(before_)); }
+  On(const On&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+// While a stream of this thread is being captured, CUDA refuses much that could belong to the capture; nothing of ours does.
+class NotCaptured {
+ public:
+  NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~NotCaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  NotCaptured(const NotCaptured&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace pc::cuda

@@ -1,0 +1,107 @@
+#include "cuda/host/regions.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "cuda/host/on_device.hpp"
+#include "cuda/kernels/layout.hpp"
+
+namespace pc::cuda {
+namespace {
+
+struct Spare {
+  int device;
+  size_t bytes;
+  char* data;
+};
+std::mutex mutex;
+std::vector<Spare> spares;
+
+}  // namespace
+
+SymmetricMemory::SymmetricMemory(int device, size_t bytes) : device_(device), bytes_(bytes), data_(nullptr) {
+  {
+    const std::scoped_lock lock(mutex);
+    auto found = spares.end();  // the smallest that is large enough, and not wastefully so
+    for (auto one = spares.begin(); one != spares.end(); ++one)
+      if (one->device == device && one->bytes >= bytes && one->bytes / 2 <= bytes &&
+          (found == spares.end() || one->bytes < found->bytes))
+        found = one;
+    if (found != spares.end()) {
+      data_ = found->data;
+      bytes_ = found->bytes;
+      spares.erase(found);
+      return;
+    }
+  }
+  const On on(device_);
+  const NotCaptured mode;
+  void* made = nullptr;
+  check(cudaMalloc(&made, bytes_), "allocating symmetric device memory");
+  data_ = static_cast<char*>(made);
+}
+
+SymmetricMemory::~SymmetricMemory() {
+  const std::scoped_lock lock(mutex);
+  spares.push_back({device_, bytes_, data_});
+}
+
+Regions::Regions(int rank, int size, int device, char** table, cudaStream_t service)
+    : rank_(rank), size_(size), device_(device), table_(table), service_(service) {}
+
+Regions::~Regions() {
+  for (auto& [number, region] : known_)
+    for (const PeerMemory& peer : region.peers) close_memory(peer);
+}
+
+uint32_t Regions::add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported) {
+  uint32_t number = kFirst;
+  while (known_.contains(number)) ++number;
+  if (number >= kMost)
+    throw Error(ErrorKind::unsupported, "a communicator has at most " + std::to_string(kMost - kFirst) +
+                                            " arrays in symmetric device memory at a time");
+  const On on(device_);
+  const NotCaptured mode;
+  Region region{std::move(own), {}};
+  std::vector<char*> bases(static_cast<size_t>(size_));
+  try {
+    for (int peer = 0; peer < size_; ++peer) {
+      char*& base = bases[static_cast<size_t>(peer)];
+      if (peer == rank_) {
+        base = region.own->data();
+        continue;
+      }
+      region.peers.push_back(open_memory(exported.at(static_cast<size_t>(peer)), peer, device_));
+      base = region.peers.back().data;
+    }
+    check(cudaMemcpyAsync(table_ + size_t{number} * static_cast<size_t>(size_), bases.data(),
+                          bases.size() * sizeof(char*), cudaMemcpyHostToDevice, service_),
+          "copying to the device");
+    check(cudaStreamSynchronize(service_), "copying to the device");
+  } catch (...) {
+    for (const PeerMemory& peer : region.peers) close_memory(peer);
+    throw;
+  }
+  known_.emplace(number, std::move(region));
+  return number;
+}
+
+void Regions::remove(uint32_t number) {
+  const auto found = known_.find(number);
+  if (found == known_.end()) return;
+  const On on(device_);
+  for (const PeerMemory& peer : found->second.peers) close_memory(peer);
+  known_.erase(found);
+}
+
+uint64_t Regions::place_of(const void* memory, uint64_t bytes) const {
+  const auto* at = static_cast<const char*>(memory);
+  for (const auto& [number, region] : known_) {
+    const char* first = region.own->data();
+    if (at >= first && at + bytes <= first + region.own->bytes())
+      return uint64_t{number} << kRegionShift | static_cast<uint64_t>(at - first);
+  }
+  return 0;
+}
+
+}  // namespace pc::cuda

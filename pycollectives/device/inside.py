@@ -1,0 +1,225 @@
+"""Hierarchical calls: kernels inside the host, shards of the data between the hosts.
+
+    all_reduce        kernels: reduce-scatter      lane: all-reduce of the shard        kernels: all-gather
+    reduce_scatter    kernels: reduce-scatter      lane: reduce-scatter of H blocks
+    all_gather                                     lane: all-gather of H blocks         kernels: all-gather
+
+A lane has the ranks of one place on every host, so all ranks of a host use the network at once, each with its shard. What goes
+through a lane is staged (staging.py) or goes from device to device (direct.py).
+
+The ranks compare what they call in the kernels and in the lanes, each with the whole call in its fingerprint; outputs are written
+after both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from ..arrays import dtype_name
+from ..calls import Kind
+from ..errors import CollectiveError
+from ..fusion import LabelledKind
+from ..ops import Operator
+from .combining import Combiner
+from .device import Device
+from .direct import Direct
+from .options import Options
+from .staging import Staging, left, wait_for
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
+VERBS = ("all_reduce", "reduce_scatter", "all_gather")
+SHARD, COLUMNS = 0, 1  # pieces of device memory for what lies between the steps
+
+
+class Inside:
+    """The parts of a communicator for its hierarchical calls: the ranks of this host, and those of this rank's lane."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        options: Options,
+        number: int,
+        staging: Staging,
+        combiner: Combiner | None,
+        members: list[list[int]],
+    ) -> None:
+        self.comm, self.staging = comm, staging
+        self.columns = [list(ranks) for ranks in zip(*members, strict=True)]
+        host = next(h for h, ranks in enumerate(members) if comm.rank in ranks)
+        place = members[host].index(comm.rank)
+        world = comm.world_ranks
+        make = type(comm)._of_family
+        near, far = [world[r] for r in members[host]], [world[r] for r in self.columns[place]]
+        shared: dict[str, Any] = {"timeout": comm.timeout, "holds": False, "parent": comm}
+        self.near = make(comm._family, f"{comm.name}/inside {host}", near, **shared)
+        self.lane = make(comm._family, f"{comm.name}/lane {place}", far, **shared)
+        self.device = Device(self.near, options, number)
+        self.direct = None if combiner is None else Direct(self.lane, staging.copies, combiner)
+        self._taken: dict[Kind, bool] = {}
+        self._last: Any = None
+
+    @classmethod
+    def of(
+        cls, comm: Communicator, options: Options, number: int, staging: Staging, combiner: Combiner | None
+    ) -> Inside | None:
+        """Collective. None where no host has several ranks, or the hosts have unequally many."""
+        members = _members(comm)
+        if not _even(members):
+            return None
+        return cls(comm, options, number, staging, combiner, members)
+
+    def takes(self, kind: Kind) -> bool:
+        """Is it for kernels inside the host? The same on all ranks."""
+        if (found := self._taken.get(kind)) is None:
+            found = self._taken[kind] = fits(self.comm, kind)
+        return found
+
+    def call(self, kind: Kind, source: int, target: int, ready: list[Any], deadline: float) -> Any:
+        """Make a call that it takes; see `Staging.call`."""
+        if self._last is not None:  # the memory between the steps is used again
+            wait_for(self._last, self.comm, deadline)
+        self._last = getattr(_Way(self, kind, deadline), kind.verb)(source, target, ready)
+        return self._last
+
+    def translated(self, error: CollectiveError, inner: Communicator) -> CollectiveError:
+        """An error of a communicator inside, with the ranks of the whole one."""
+        peer = None if error.peer is None else self.comm.world_ranks.index(inner.world_ranks[error.peer])
+        name = inner.name.rpartition("/")[2]
+        return type(error)(f"in {name!r}: {error}", rank=self.comm.rank, peer=peer)
+
+    def abort(self) -> None:
+        """End what runs inside."""
+        self.near.abort()
+        self.lane.abort()
+        self.device.abort()
+
+    def close(self) -> None:
+        """Leave."""
+        self.device.close()
+        self.near.close()
+        self.lane.close()
+
+
+def fits(comm: Communicator, kind: Kind) -> bool:
+    """Where the choice is `hierarchical`, hosts have equally many ranks, and the kernels round as the whole would: sums of 16- and
+    8-bit floats, which travel as float32, do not."""
+    return (
+        kind.verb in VERBS
+        and kind.counts is None
+        and not _wide(kind)
+        and (kind.operator is None or kind.operator.user is None)
+        and _even(_members(comm))
+        and comm._calls.choose(kind).name.partition("(")[0] == "hierarchical"
+    )
+
+
+def _members(comm: Communicator) -> list[list[int]]:
+    """The ranks of each host."""
+    members: list[list[int]] = [[] for _ in range(max(comm.hosts) + 1)]
+    for rank, host in enumerate(comm.hosts):
+        members[host].append(rank)
+    return members
+
+
+def _even(members: list[list[int]]) -> bool:
+    """Have all hosts equally many ranks, and more than one?"""
+    return len(members[0]) > 1 and len({len(ranks) for ranks in members}) == 1
+
+
+def _wide(kind: Kind) -> bool:
+    """Do partial sums of this kind have another type than the data?"""
+    if kind.operator is None:
+        return False
+    return bool(_core.is_wide(_core.DTYPES.index(dtype_name(kind.dtype))))
+
+
+class _Way:
+    """One call on its way."""
+
+    def __init__(self, inside: Inside, kind: Kind, deadline: float) -> None:
+        self.inside, self.kind, self.deadline = inside, kind, deadline
+        self.item = kind.dtype.itemsize
+        self.label = (kind.verb, kind.count, repr(kind.operator))
+
+    def all_reduce(self, source: int, target: int, ready: list[Any]) -> Any:
+        near, n = self.inside.near, self.kind.count
+        shards = [n // near.size + (r < n % near.size) for r in range(near.size)]
+        mine = shards[near.rank]
+        shard = self._memory(SHARD, mine)
+        counts = None if len(set(shards)) == 1 else tuple(shards)
+        scattered = self._near("reduce_scatter", n, counts, source, shard, ready)
+        summed = self._lane("all_reduce", mine, shard, shard, [scattered])
+        count = n if counts else mine
+        return self._near("all_gather", count, counts, shard, target, [summed])
+
+    def reduce_scatter(self, source: int, target: int, ready: list[Any]) -> Any:
+        near, lane = self.inside.near, self.inside.lane
+        block = self.kind.count // (near.size * lane.size)
+        sorted_blocks, column = self._memory(COLUMNS, self.kind.count), self._memory(SHARD, lane.size * block)
+        packed = self._copies(
+            [
+                (sorted_blocks + i * block * self.item, source + rank * block * self.item, block * self.item)
+                for i, rank in enumerate(rank for ranks in self.inside.columns for rank in ranks)
+            ],
+            ready,
+        )
+        scattered = self._near("reduce_scatter", self.kind.count, None, sorted_blocks, column, [packed])
+        return self._lane("reduce_scatter", lane.size * block, column, target, [scattered])
+
+    def all_gather(self, source: int, target: int, ready: list[Any]) -> Any:
+        near, lane, block = self.inside.near, self.inside.lane, self.kind.count
+        column = self._memory(SHARD, lane.size * block)
+        everything = self._memory(COLUMNS, near.size * lane.size * block)
+        gathered = self._lane("all_gather", block, source, column, ready)
+        whole = self._near("all_gather", lane.size * block, None, column, everything, [gathered])
+        return self._copies(
+            [
+                (target + rank * block * self.item, everything + i * block * self.item, block * self.item)
+                for i, rank in enumerate(rank for ranks in self.inside.columns for rank in ranks)
+            ],
+            [whole],
+        )
+
+    def _memory(self, which: int, elements: int) -> int:
+        return int(self.inside.staging.copies.scratch(which, max(1, elements * self.item)))
+
+    def _copies(self, copies: list[tuple[int, int, int]], ready: list[Any]) -> Any:
+        return self.inside.device.copy(copies, ready)
+
+    def _near(
+        self,
+        verb: str,
+        count: int,
+        counts: tuple[int, ...] | None,
+        source: int,
+        target: int,
+        ready: list[Any],
+    ) -> Any:
+        """A call by kernels. The sum of a host is not complete: it is finished in the lane."""
+        operator = self.kind.operator
+        partial = (
+            None if operator is None or verb == "all_gather" else Operator(operator.kernel, operator.kernel)
+        )
+        kind = LabelledKind(verb, self.kind.dtype, count, partial, counts=counts, label=self.label)
+        device, comm = self.inside.device, self.inside.comm
+        try:
+            end = device.launch(kind, source, target, ready, left(self.deadline))
+            wait_for(end, comm, self.deadline)  # also the last one: what the kernels found is raised here
+            device.check()
+        except CollectiveError as error:
+            raise self.inside.translated(error, self.inside.near) from None
+        return end
+
+    def _lane(self, verb: str, count: int, source: int, target: int, ready: list[Any]) -> Any:
+        operator = None if verb == "all_gather" else self.kind.operator
+        kind = LabelledKind(verb, self.kind.dtype, count, operator, label=self.label)
+        lane, direct = self.inside.lane, self.inside.direct
+        try:
+            if direct is not None:
+                return direct.call(kind, source, target, ready, self.deadline)
+            return self.inside.staging.call(lane, kind, source, target, ready, self.deadline)
+        except CollectiveError as error:
+            raise self.inside.translated(error, lane) from None
