@@ -18,7 +18,6 @@ import user_ops
 from calls import Call
 
 import pycollectives as pc
-from pycollectives.bootstrap.threads import run_threads
 from pycollectives.device import Options, emulated
 from pycollectives.device.extension import native
 
@@ -130,12 +129,12 @@ def test_user_operators_on_blocks(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("piece_bytes", [4096, 4 << 20])
 def test_staged_to_other_hosts(piece_bytes: int) -> None:
     """Pinned memory in pieces, and the copies' order; the host's ranks stand in for those of other hosts."""
-    assert min(run_threads(2, on_device.staged, on_gpu.EMULATED, piece_bytes)) > 100
+    assert min(pc.run_threads(2, on_device.staged, on_gpu.EMULATED, piece_bytes)) > 100
 
 
 def test_combined_from_other_hosts() -> None:
     options = emulated() if on_gpu.EMULATED else Options()
-    assert run_threads(1, on_device.combined, options) == [36]
+    assert pc.run_threads(1, on_device.combined, options) == [36]
 
 
 @pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
