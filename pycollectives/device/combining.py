@@ -24,11 +24,12 @@ SLOT_BYTES = (512, 512, 128 * 1024)  # no messages: a slot of Simple bounds the 
 
 
 @lru_cache(maxsize=256)
-def combination(n: int) -> Any:
-    """The plan that combines chunks 0 to n-1 of the input, in their order, into chunk 0 of the output."""
+def combination(n: int, wide: bool = False) -> Any:
+    """The plan that combines chunks 0 to n-1 of the input, in their order, into chunk 0 of the output. `wide`: the input is of the
+    accumulation type."""
     plan = LoweredPlan(n, 0, n, 1, 1, 1, waits_for_all=False)
     plan.refs = [*((int(Where.DATA_IN), i) for i in range(n)), (int(Where.DATA_OUT), 0)]
-    plan.operands = [(-1, i, 0) for i in range(n)]
+    plan.operands = [(-1, i, int(wide)) for i in range(n)]
     plan.instructions = [(0, n, 1, n, n, -1, int(Flag.FINAL | Flag.FIRST_OUTPUT), 0)]
     plan.channels = [(0, 1, 0, 0)]
     return _core.Plan(**plan.arrays())
@@ -57,14 +58,27 @@ class Combiner:
         self._kept: dict[tuple[Any, ...], Any] = {}
         self.last: Any = None  # the end of what was queued last, or nothing
 
-    def combine(self, kind: Kind, n: int, count: int, source: int, target: int, ready: list[Any]) -> Any:
-        """`n` blocks of `count` elements at `source` into one at `target`, by the operator of `kind`; the event of the end."""
-        key = (kind.dtype, kind.operator, n, count)
+    def combine(
+        self,
+        kind: Kind,
+        n: int,
+        count: int,
+        source: int,
+        target: int,
+        ready: list[Any],
+        *,
+        wide: bool = False,
+    ) -> Any:
+        """`n` blocks of `count` elements at `source` into one at `target`, by the operator of `kind`; the event of the end.
+
+        `wide`: those at `source` are of the accumulation type; with n = 1 that only rounds and finishes them.
+        """
+        key = (kind.dtype, kind.operator, n, count, wide)
         call = self._kept.get(key)
         if call is None:
             if len(self._kept) >= 256:
                 self._kept.clear()
-            call = self._kept[key] = self._make(kind, n, count)
+            call = self._kept[key] = self._make(kind, n, count, wide)
         self._hold(ready)
         self._rank.launch(call, source, target, 0)
         self.last = self._rank.mark()
@@ -81,12 +95,12 @@ class Combiner:
         for event in ready:
             event.hold(self._rank.stream)
 
-    def _make(self, kind: Kind, n: int, count: int) -> Any:
+    def _make(self, kind: Kind, n: int, count: int, wide: bool) -> Any:
         operator, options = kind.operator, self._options
         assert operator is not None
         dtype = _core.DTYPES.index(dtype_name(kind.dtype))
         return self._rank.prepare(
-            plan=combination(n),
+            plan=combination(n, wide),
             blocks=[count] * n,
             sent=[],
             taken=[],

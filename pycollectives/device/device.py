@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import _core
 from ..arguments import Arguments
 from ..arrays import address
 from ..errors import AbortedError, DeviceError, InvalidArgumentError, UnsupportedError
+from ..schedule import Algorithm
+from ..schedule.lowering import lower
 from .arrays import DeviceView, stream_of
 from .extension import native
 from .guard import PERIOD, Guard
 from .operators import Operators
 from .options import PROTOCOLS, Options
+from .partials import widened
 from .sharing import STREAMS, Share, queues, share_devices, sizes
 from .symmetric import Symmetric
 
@@ -75,7 +79,7 @@ class Device:
         self.multicast = self._bind_multicast() if self.share.multicast else False
         whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
         self.ll128 = all(text != b"\0" for text, _ in whole)
-        self._kept: dict[Kind, Any] = {}
+        self._kept: dict[tuple[Kind, bool], Any] = {}
         self._operators = Operators(
             comm, module, self._rank, emulated=options.emulated, fused=self.share.fused
         )
@@ -145,14 +149,17 @@ class Device:
             rank.drop_multicast()
         return works
 
-    def find(self, kind: Kind) -> Any:
-        """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError."""
-        call = self._kept.get(kind)
+    def find(self, kind: Kind, *, wide: bool = False) -> Any:
+        """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError.
+
+        `wide`: its output is of the accumulation type.
+        """
+        call = self._kept.get((kind, wide))
         if call is None:
-            call = self._kept[kind] = self._make(kind)
+            call = self._kept[kind, wide] = self._make(kind, wide)
         return call
 
-    def _make(self, kind: Kind) -> Any:
+    def _make(self, kind: Kind, wide: bool) -> Any:
         calls, options = self.comm._calls, self.options
         one = calls.choose(kind)
         made = calls.recipe(one, kind)
@@ -160,7 +167,8 @@ class Device:
         if kind.operator is not None and kind.operator.user is not None:
             user = self._operators.find(kind.operator.user, kind, made)
         fingerprint = kind.fingerprint(one.name)
-        number = NATIVE.get((kind.verb, one.name)) if options.native and kind.counts is None else None
+        plain = options.native and kind.counts is None and not wide
+        number = NATIVE.get((kind.verb, one.name)) if plain else None
         if number is not None and (user is None or user.item.in_one_vector):
             return self._rank.prepare_direct(
                 algorithm=number,
@@ -186,7 +194,7 @@ class Device:
             "float32",
         )
         return self._rank.prepare(
-            plan=made.plan,
+            plan=self._wide_plan(one, kind) if wide else made.plan,
             blocks=made.blocks,
             sent=made.sent,
             taken=made.taken,
@@ -207,6 +215,11 @@ class Device:
             least_slice=options.least_slice,
             user=user,
         )
+
+    def _wide_plan(self, one: Algorithm, kind: Kind) -> Any:
+        comm = self.comm
+        lowered = lower(one, comm.size, comm.rank, max(kind.root, 0), staged=True, wide=True)
+        return _core.Plan(**widened(lowered).arrays())
 
     def _protocol(self, kind: Kind, fingerprint: int) -> str:
         if self.options.protocol:
@@ -242,9 +255,14 @@ class Device:
         self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
         return work
 
-    def launch(self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float) -> Any:
-        """A call on the own stream, from and to device memory, when the events `ready` have come; the event of its end."""
-        call = self.find(kind)
+    def launch(
+        self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float, *, wide: bool = False
+    ) -> Any:
+        """A call on the own stream, from and to device memory, when the events `ready` have come; the event of its end.
+
+        `wide`: its output is of the accumulation type.
+        """
+        call = self.find(kind, wide=wide)
         self._guard.check()
         for event in ready:
             event.hold(self._rank.stream)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import _core
 from ..arrays import dtype_name
 from ..calls import Kind
@@ -23,7 +25,7 @@ from ..fusion import LabelledKind
 from ..ops import Operator
 from .combining import Combiner
 from .device import Device
-from .direct import Direct
+from .direct import RESULT, Direct
 from .options import Options
 from .staging import Staging, left, wait_for
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
 
 VERBS = ("all_reduce", "reduce_scatter", "all_gather")
-SHARD, COLUMNS = 0, 1  # pieces of device memory for what lies between the steps
+SHARD, COLUMNS, ROUNDED = 0, 1, RESULT  # pieces of device memory for what lies between the steps
 
 
 class Inside:
@@ -43,7 +45,8 @@ class Inside:
         options: Options,
         number: int,
         staging: Staging,
-        combiner: Combiner | None,
+        combiner: Combiner,
+        direct: bool,
         members: list[list[int]],
     ) -> None:
         self.comm, self.staging = comm, staging
@@ -57,19 +60,27 @@ class Inside:
         self.near = make(comm._family, f"{comm.name}/inside {host}", near, **shared)
         self.lane = make(comm._family, f"{comm.name}/lane {place}", far, **shared)
         self.device = Device(self.near, options, number)
-        self.direct = None if combiner is None else Direct(self.lane, staging.copies, combiner)
+        self.combiner = combiner
+        self.direct = Direct(self.lane, staging.copies, combiner) if direct else None
         self._taken: dict[Kind, bool] = {}
         self._last: Any = None
 
     @classmethod
     def of(
-        cls, comm: Communicator, options: Options, number: int, staging: Staging, combiner: Combiner | None
+        cls,
+        comm: Communicator,
+        options: Options,
+        number: int,
+        staging: Staging,
+        combiner: Combiner,
+        *,
+        direct: bool,
     ) -> Inside | None:
         """Collective. None where no host has several ranks, or the hosts have unequally many."""
         members = _members(comm)
         if not _even(members):
             return None
-        return cls(comm, options, number, staging, combiner, members)
+        return cls(comm, options, number, staging, combiner, direct, members)
 
     def takes(self, kind: Kind) -> bool:
         """Is it for kernels inside the host? The same on all ranks."""
@@ -79,8 +90,9 @@ class Inside:
 
     def call(self, kind: Kind, source: int, target: int, ready: list[Any], deadline: float) -> Any:
         """Make a call that it takes; see `Staging.call`."""
-        if self._last is not None:  # the memory between the steps is used again
-            wait_for(self._last, self.comm, deadline)
+        for event in (self._last, self.combiner.last):  # the memory between the steps is used again
+            if event is not None:
+                wait_for(event, self.comm, deadline)
         self._last = getattr(_Way(self, kind, deadline), kind.verb)(source, target, ready)
         return self._last
 
@@ -104,12 +116,10 @@ class Inside:
 
 
 def fits(comm: Communicator, kind: Kind) -> bool:
-    """Where the choice is `hierarchical`, hosts have equally many ranks, and the kernels round as the whole would: sums of 16- and
-    8-bit floats, which travel as float32, do not."""
+    """Is it for kernels inside the hosts? Where the choice is `hierarchical`, and all hosts have equally many ranks."""
     return (
         kind.verb in VERBS
         and kind.counts is None
-        and not _wide(kind)
         and (kind.operator is None or kind.operator.user is None)
         and _even(_members(comm))
         and comm._calls.choose(kind).name.partition("(")[0] == "hierarchical"
@@ -141,24 +151,29 @@ class _Way:
 
     def __init__(self, inside: Inside, kind: Kind, deadline: float) -> None:
         self.inside, self.kind, self.deadline = inside, kind, deadline
-        self.item = kind.dtype.itemsize
+        self.item, self.wide = kind.dtype.itemsize, _wide(kind)
+        self.partial = np.dtype(np.float32) if self.wide else kind.dtype  # of sums that are not complete
         self.label = (kind.verb, kind.count, repr(kind.operator))
 
     def all_reduce(self, source: int, target: int, ready: list[Any]) -> Any:
         near, n = self.inside.near, self.kind.count
         shards = [n // near.size + (r < n % near.size) for r in range(near.size)]
         mine = shards[near.rank]
-        shard = self._memory(SHARD, mine)
+        shard = self._memory(SHARD, mine, self.partial)
         counts = None if len(set(shards)) == 1 else tuple(shards)
         scattered = self._near("reduce_scatter", n, counts, source, shard, ready)
         summed = self._lane("all_reduce", mine, shard, shard, [scattered])
+        if self.wide:
+            partial, shard = shard, self._memory(ROUNDED, mine)
+            summed = self._rounded(mine, partial, shard, summed)
         count = n if counts else mine
         return self._near("all_gather", count, counts, shard, target, [summed])
 
     def reduce_scatter(self, source: int, target: int, ready: list[Any]) -> Any:
         near, lane = self.inside.near, self.inside.lane
         block = self.kind.count // (near.size * lane.size)
-        sorted_blocks, column = self._memory(COLUMNS, self.kind.count), self._memory(SHARD, lane.size * block)
+        sorted_blocks = self._memory(COLUMNS, self.kind.count)
+        column = self._memory(SHARD, lane.size * block, self.partial)
         packed = self._copies(
             [
                 (sorted_blocks + i * block * self.item, source + rank * block * self.item, block * self.item)
@@ -167,7 +182,11 @@ class _Way:
             ready,
         )
         scattered = self._near("reduce_scatter", self.kind.count, None, sorted_blocks, column, [packed])
-        return self._lane("reduce_scatter", lane.size * block, column, target, [scattered])
+        if not self.wide:
+            return self._lane("reduce_scatter", lane.size * block, column, target, [scattered])
+        mine = self._memory(ROUNDED, block, self.partial)
+        summed = self._lane("reduce_scatter", lane.size * block, column, mine, [scattered])
+        return self._rounded(block, mine, target, summed)
 
     def all_gather(self, source: int, target: int, ready: list[Any]) -> Any:
         near, lane, block = self.inside.near, self.inside.lane, self.kind.count
@@ -183,8 +202,13 @@ class _Way:
             [whole],
         )
 
-    def _memory(self, which: int, elements: int) -> int:
-        return int(self.inside.staging.copies.scratch(which, max(1, elements * self.item)))
+    def _memory(self, which: int, elements: int, dtype: np.dtype[Any] | None = None) -> int:
+        nbytes = elements * (dtype or self.kind.dtype).itemsize
+        return int(self.inside.staging.copies.scratch(which, max(1, nbytes)))
+
+    def _rounded(self, count: int, source: int, target: int, summed: Any) -> Any:
+        """Complete sums in the type of the data, finished."""
+        return self.inside.combiner.combine(self.kind, 1, count, source, target, [summed], wide=True)
 
     def _copies(self, copies: list[tuple[int, int, int]], ready: list[Any]) -> Any:
         return self.inside.device.copy(copies, ready)
@@ -203,10 +227,14 @@ class _Way:
         partial = (
             None if operator is None or verb == "all_gather" else Operator(operator.kernel, operator.kernel)
         )
-        kind = LabelledKind(verb, self.kind.dtype, count, partial, counts=counts, label=self.label)
+        wide = self.wide and partial is not None
+        named = "direct" if wide else None  # everyone's own data are added at once, and never rounded
+        kind = LabelledKind(
+            verb, self.kind.dtype, count, partial, named=named, counts=counts, label=self.label
+        )
         device, comm = self.inside.device, self.inside.comm
         try:
-            end = device.launch(kind, source, target, ready, left(self.deadline))
+            end = device.launch(kind, source, target, ready, left(self.deadline), wide=wide)
             wait_for(end, comm, self.deadline)  # also the last one: what the kernels found is raised here
             device.check()
         except CollectiveError as error:
@@ -214,8 +242,11 @@ class _Way:
         return end
 
     def _lane(self, verb: str, count: int, source: int, target: int, ready: list[Any]) -> Any:
-        operator = None if verb == "all_gather" else self.kind.operator
-        kind = LabelledKind(verb, self.kind.dtype, count, operator, label=self.label)
+        operator = self.kind.operator
+        if self.wide and operator is not None:  # finished when it is rounded
+            operator = Operator(operator.kernel, operator.kernel)
+        dtype = self.kind.dtype if operator is None else self.partial
+        kind = LabelledKind(verb, dtype, count, operator, label=self.label)
         lane, direct = self.inside.lane, self.inside.direct
         try:
             if direct is not None:

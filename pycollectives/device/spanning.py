@@ -75,11 +75,13 @@ class SpanningDevice:
             if one["error"]:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
         self.answer = agree([Answer(one["direct"], one["why"]) for one in offers])
-        self._combiner = self._direct = None
+        self._combiner = Combiner(comm, options, self.number)
+        self._direct: Direct | None = None
         if self.answer.direct:
-            self._combiner = Combiner(comm, options, self.number)
             self._direct = Direct(comm, self._staging.copies, self._combiner)
-        self._inside = Inside.of(comm, options, self.number, self._staging, self._combiner)
+        self._inside = Inside.of(
+            comm, options, self.number, self._staging, self._combiner, direct=self.answer.direct
+        )
 
     def call(self, arguments: Arguments, *, async_op: bool, timeout: float) -> Any:
         """Make a call; `async_op`: return a `Work` at once. Raises UnsupportedError in a captured stream."""
@@ -189,8 +191,7 @@ class SpanningDevice:
         """Leave."""
         if self._inside is not None:
             self._inside.close()
-        if self._combiner is not None:
-            self._combiner.close()
+        self._combiner.close()
 
 
 def explain_way(comm: Communicator, kind: Kind) -> str:

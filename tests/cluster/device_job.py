@@ -20,6 +20,7 @@ import catalogue
 import fake_arrays as fake
 import numpy as np
 import on_device
+import reference
 from job import catch, say
 
 from pycollectives.bootstrap import mpi
@@ -47,6 +48,7 @@ def everything(comm: Any, counts: list[int], dtypes: list[str]) -> None:
                 for dtype in ("float32", "int64", "float16"):
                     catalogue.check(comm, verb, "hierarchical", count, dtype, 0, "call", count)
                     made += 1
+    rounding(comm)
     streams(comm)
     device = comm._device
     say(
@@ -57,6 +59,29 @@ def everything(comm: Any, counts: list[int], dtypes: list[str]) -> None:
         inside=device._inside is not None,
         explained=str(comm.explain("all_reduce", nbytes=1 << 20)),
     )
+
+
+def rounding(comm: Any) -> None:
+    """Sums of small floats are rounded once, whichever way they take, and every rank has the same bits."""
+    n = comm.size
+    mine = [1.0, 2.0**-8, 2.0**-8, 0.0][comm.rank]  # rounded on each host it would be 1
+    exact = np.full(3000, 1 + 2.0**-7, "bfloat16")
+    x = np.full(3000, mine, "bfloat16")
+    ways = [None, "hierarchical"] if len(set(map(comm.hosts.count, comm.hosts))) == 1 else [None]
+    for algorithm in ways:
+        assert (comm.all_reduce(x, algorithm=algorithm) == exact).all(), algorithm
+        block = comm.reduce_scatter(x[: 700 * n], algorithm=algorithm)
+        assert block.size == 700 and (block == exact[:700]).all(), algorithm
+        for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
+            for op in ("sum", "avg", "max"):
+                xs = [
+                    reference.values(dtype, (4001,), np.random.default_rng([7, r]), exact=False)
+                    for r in range(n)
+                ]
+                got = comm.all_reduce(xs[comm.rank], op, algorithm=algorithm)
+                assert reference.close(op, got, xs), (dtype, op, algorithm)
+                digests = comm.all_gather_object(got.tobytes())
+                assert all(each == digests[0] for each in digests), (dtype, op, algorithm)
 
 
 def streams(comm: Any) -> None:

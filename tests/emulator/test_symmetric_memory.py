@@ -26,6 +26,7 @@ def run(n: int, fn: Callable[[Any], Any]) -> list[Any]:
 
     def make(rendezvous: Any) -> Communicator:
         module.use_device(rendezvous.rank)
+        # By default not by the switch, which copies.
         return Communicator(rendezvous, device=device.emulated(native=True))
 
     return run_threads(n, fn, make=make)

@@ -73,7 +73,7 @@ struct Options {
   bool starve = true;
   unsigned processors = 132,
            resident_threads = 512;  // of a device; that a processor holds, whatever their blocks
-  void (*pause)() = nullptr;  // now and then while nothing moves: kernels wait for another process
+  void (*pause)() = nullptr;        // now and then while nothing moves: kernels wait for another process
 };
 
 struct Statistics {

@@ -31,6 +31,23 @@ std::vector<uint32_t> channels_of_refs(const Plan& plan) {
   return channel;
 }
 
+// Does the plan have elements of the accumulation type in the caller's input, or in his output? Plans for shards of sums do: what is
+// not complete is not rounded.
+bool is_wide(const Plan& plan, Where data, Where named) {
+  const auto there = [&](uint32_t ref) {
+    return plan.refs[ref].where == data || plan.refs[ref].where == named;
+  };
+  for (const Instruction& in : plan.instructions) {
+    if (in.store >= 0 && in.flags & Instruction::store_wide && there(static_cast<uint32_t>(in.store)))
+      return true;
+    for (uint32_t k = 0; k < in.noperands; ++k) {
+      const Operand& operand = plan.operands[in.operand + k];
+      if (operand.peer < 0 && operand.wide && there(operand.refs)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions& options,
@@ -43,8 +60,10 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
 
   Chunking chunking;
   const Extents held = lay_out(plan, extent, grain, chunking);
-  in_bytes = held.in * narrow;
-  out_bytes = held.out * narrow;
+  const uint32_t in_unit = is_wide(plan, Where::data_in, Where::input) ? full : narrow;
+  const uint32_t out_unit = is_wide(plan, Where::data_out, Where::output) ? full : narrow;
+  in_bytes = held.in * in_unit;
+  out_bytes = held.out * out_unit;
   work_bytes = chunking.work_elements * full;
   scratch_bytes = chunking.scratch_elements * full;
 
@@ -82,8 +101,9 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
     const Ref& ref = plan.refs[i];
     const Piece& piece = chunking.table[static_cast<size_t>(ref.where)][ref.chunk];
     const Piece part = chunking.cut(piece.length, channel[i]);
-    const bool roomy = ref.where == Where::data_work || ref.where == Where::scratch;
-    const uint32_t unit = roomy ? full : narrow;
+    const bool takes = ref.where == Where::data_in || ref.where == Where::input;
+    const bool gives = ref.where == Where::data_out || ref.where == Where::output;
+    const uint32_t unit = takes ? in_unit : gives ? out_unit : full;
     table.push_back(
         {(piece.offset + part.offset) * unit, part.length, static_cast<uint32_t>(ref.where), unit});
   }
