@@ -260,6 +260,28 @@ def test_a_peer_that_does_not_come() -> None:
     assert run(2, fn) == [True] * 2
 
 
+def test_a_group_packs_no_device_arrays() -> None:
+    """Their memory is not the host's to read; they go alone."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        x, y = np.full(9, comm.rank + 1.0), np.full(5, 2.0)
+        with comm.group():
+            comm.all_reduce(fake.CupyArray(x), out=fake.CupyArray(x))
+            other = comm.all_reduce(fake.CupyArray(y))
+        return lambda: bool((x == 3).all() and (other.wait().memory == 4).all())
+
+    assert run(2, fn) == [True] * 2
+
+
+def test_messages_take_no_device_arrays() -> None:
+    def fn(comm: Any, stream: int) -> bool:
+        with pytest.raises(pc.UnsupportedError, match="host memory"):
+            comm.send(fake.CupyArray(np.ones(4)), 1 - comm.rank)
+        return True
+
+    assert run(2, fn) == [True] * 2
+
+
 def test_what_cannot_be_done_is_refused() -> None:
     def fn(comm: Any, stream: int) -> bool:
         strided = fake.CupyArray(np.ones((4, 4))[:, ::2])
