@@ -76,11 +76,11 @@ void bind_mpi(py::module_& module) {
       .def("start",
            [messages](DirectExchange& self, const Messages& receives, const Messages& sends) {
              const auto in = messages(receives), out = messages(sends);
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              self.start(in, out);
            })
       .def("wait", [](DirectExchange& self, double seconds) {
-        const py::gil_scoped_release release;
+        const ReleasedGil release;
         return self.wait(nanoseconds(seconds));
       });
   py::class_<MirrorPing>(module, "MirrorPing",

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/gil.hpp"
 #include "cuda/host/copies.hpp"
 #include "cuda/host/module.hpp"
 
@@ -22,7 +23,7 @@ void bind_copies(py::module_& module) {
       .def(
           "wait_for",
           [](const Event& self, double seconds) {
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             return self.wait_for(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
           },
           py::arg("seconds"), "The host waits; False if it is not over then.");
@@ -30,7 +31,7 @@ void bind_copies(py::module_& module) {
   module.def(
       "copy_on",
       [](uintptr_t stream, const std::vector<Copy>& copies) {
-        const py::gil_scoped_release release;
+        const ReleasedGil release;
         copy_on(stream_of(stream), copies);
       },
       py::arg("stream"), py::arg("copies"),
@@ -54,8 +55,7 @@ void bind_copies(py::module_& module) {
           },
           py::arg("which"), py::arg("nbytes"))
       .def("follow", &Copies::follow)
-      .def("copy", &Copies::copy, py::call_guard<py::gil_scoped_release>(), py::arg("way"),
-           py::arg("copies"));
+      .def("copy", &Copies::copy, py::call_guard<ReleasedGil>(), py::arg("way"), py::arg("copies"));
 }
 
 }  // namespace pc::cuda

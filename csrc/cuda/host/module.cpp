@@ -89,7 +89,7 @@ uint32_t add_region(Rank& self, std::shared_ptr<SymmetricMemory> own,
     std::string text = one;
     texts.push_back(std::move(text));
   }
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   return self.regions().add(std::move(own), texts);
 }
 
