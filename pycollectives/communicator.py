@@ -27,7 +27,6 @@ from .errors import (
     BootstrapError,
     InvalidArgumentError,
     TransportError,
-    UnsupportedError,
 )
 from .exchange_watch import Watch
 from .family import Family
@@ -321,11 +320,10 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         Arrays of `empty` stay usable, and shared among the ranks that are left. This communicator and what was split off it
         are not changed: those without a lost rank go on, the others raise; close them.
 
-        Raises UnsupportedError where the ranks are on several hosts.
+        Where ranks are on several hosts, a host that cannot be reached counts as lost; if it is there all the same, its
+        ranks go on too, without the others (docs/failures.md).
         """
         outside(self, "shrink")
-        if self._network is not None:
-            raise UnsupportedError("shrink() is offered on one host only; this communicator spans several")
         return shrinking.shrink(self, self._limit(timeout))
 
     def close(self) -> None:

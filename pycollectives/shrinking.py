@@ -1,17 +1,21 @@
 """Going on without the ranks that are lost: `Communicator.shrink`.
 
-agree who is left (csrc/shm/survivors.hpp) -> meet again -> a new communicator; if one is lost on the way, from the start
+agree who is left -> meet again -> a new communicator; if one is lost on the way, from the start
+
+On one host they agree in shared memory (csrc/shm/survivors.hpp), between hosts over TCP (bootstrap/reunion.py).
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import socket
 import time
 from typing import TYPE_CHECKING
 
-from .bootstrap import hosted
+from .bootstrap import hosted, spanning
 from .bootstrap.rendezvous import Rendezvous
+from .bootstrap.reunion import Agreement, Decision
 from .errors import BootstrapError, CollectiveTimeoutError, PeerError
 from .family import Family
 
@@ -26,12 +30,19 @@ def shrink(comm: Communicator, timeout: float) -> Communicator:
     """See `Communicator.shrink`."""
     core = comm._native()
     for last in [False] * comm.size + [True]:  # an attempt fails only if one more rank is lost
-        attempt, ranks = core.survivors(timeout)
+        found, listener = None, None
+        if comm._network is None:
+            attempt, ranks = core.survivors(timeout)
+        else:
+            found, listener = _agree(comm, timeout)
+            attempt, ranks = found.attempt, list(found.ranks)
+        world = [comm.world_ranks[rank] for rank in ranks]
         family = comm._family
         try:
-            if comm._rendezvous.kind not in _ENDURING:
+            if found is not None:
+                family = Family(_meet_between_hosts(comm, found, listener, world, timeout), comm._family)
+            elif comm._rendezvous.kind not in _ENDURING:
                 family = Family(_meet_anew(comm, attempt, ranks, timeout), comm._family)
-            world = [comm.world_ranks[rank] for rank in ranks]
             name = f"{comm.name}/shrink.{attempt}"
             holds = comm._holds or family is not comm._family
             return type(comm)._of_family(
@@ -43,6 +54,31 @@ def shrink(comm: Communicator, timeout: float) -> Communicator:
             if last:
                 raise
     raise AssertionError
+
+
+def _agree(comm: Communicator, timeout: float) -> tuple[Decision, socket.socket | None]:
+    """Between hosts; the first one that is left gets the socket at which it has to serve the others."""
+    core, network = comm._native(), comm._network
+    assert network is not None
+    attempt, decided = core.begin_shrink(), 0
+    try:
+        one = Agreement(
+            network.reunion, comm.name, attempt, comm.rank, comm.world_ranks, timeout, core.gone, core.look
+        )
+        found, listener = one.reach()
+        decided = found.attempt
+        return found, listener
+    finally:
+        core.end_shrink(decided)
+
+
+def _meet_between_hosts(
+    comm: Communicator, found: Decision, listener: socket.socket | None, world: list[int], timeout: float
+) -> Rendezvous:
+    def gone(rank: int) -> str:
+        return str(comm._native().gone(comm.world_ranks.index(rank)))
+
+    return spanning.meet_again(comm._rendezvous, found, listener, world, timeout, gone)
 
 
 def _meet_anew(comm: Communicator, attempt: int, ranks: list[int], timeout: float) -> Rendezvous:

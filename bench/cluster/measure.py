@@ -2,13 +2,16 @@
 
 measure.py JSON    {"sizes": [...], "rounds": n, "algorithms": [...], "seconds": s}
 
-Every round makes one call of each contender at each size; the time of a call is that of the slowest rank. Results of
-both are compared with what they must be. Rank 0 prints one line of JSON.
+Every round makes one call of each contender at each size. All hosts are namespaces of one machine and have one clock: the ranks
+begin a call at a time that rank 0 has named, and its time is that from then until the slowest rank has returned. (A barrier
+lets its ranks go up to a round of messages apart, or a slice of the scheduler's.) Results of both are compared with what they
+must be. Rank 0 prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -35,12 +38,14 @@ def goodput(world: Any, there: int, nbytes: int) -> float:
     return float(world.bcast(took, 0)) / nbytes
 
 
-def slowest(world: Any, call: Callable[[], Any]) -> float:
-    """The time of one call: that of the slowest rank."""
-    world.Barrier()
-    start = time.perf_counter()
+def slowest(comm: Any, call: Callable[[], Any], margin: float) -> float:
+    """The time of one call, from a common start until the slowest rank has returned; `margin`: seconds until the start."""
+    start = float(comm.broadcast(np.array([time.monotonic() + margin]))[0])
+    time.sleep(max(0.0, start - time.monotonic() - 300e-6))
+    while time.monotonic() < start:
+        os.sched_yield()
     call()
-    return float(world.allreduce(time.perf_counter() - start, MPI.MAX))
+    return float(comm.all_reduce(np.array([time.monotonic() - start]), "max")[0])
 
 
 def contenders(
@@ -65,6 +70,7 @@ def main() -> None:
         goodput(world, there, 1 << 16)
         report["goodput"] = sorted(goodput(world, there, asked["pair"]) for _ in range(3))[1]
         report["round_trip"] = sorted(goodput(world, there, 1) for _ in range(9))[4]
+    margin = 2e-3 + 3 * float(world.bcast(report.get("round_trip", 0.0), 0))
     for nbytes in asked["sizes"]:
         count = max(1, nbytes // 4)
         x = (np.arange(count) % 977 + comm.rank).astype(np.float32)
@@ -80,7 +86,7 @@ def main() -> None:
         rounds = 0
         while rounds < asked["rounds"] and bool(world.bcast(time.perf_counter() < until or rounds < 3, 0)):
             for name, call in calls.items():
-                times[name].append(slowest(world, call))
+                times[name].append(slowest(comm, call, margin))
             rounds += 1
         chosen = comm.explain("all_reduce", nbytes=nbytes).chosen
         report["rows"].append({"nbytes": nbytes, "auto": chosen, "times": times})

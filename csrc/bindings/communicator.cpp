@@ -128,6 +128,14 @@ std::pair<uint64_t, std::vector<int>> survivors(Handle& self, double timeout) {
   return {found.attempt, std::move(found.ranks)};
 }
 
+void look(Handle& self) {
+  const py::gil_scoped_release release;
+  try {
+    self.group().progress_all();
+  } catch (const Error&) {  // one that is lost: the others' mail comes with the next look
+  }
+}
+
 // For tests: see shm/fault.hpp. `after`: instructions of this process until it happens.
 void inject_fault(const std::string& action, uint64_t after, double seconds, uint64_t seed) {
   constexpr std::array actions = {"none", "kill", "stop", "raise", "interrupt", "delay", "jitter"};
@@ -197,6 +205,11 @@ void bind_communicator(py::module_& module) {
              return -1;
            })
       .def("survivors", &survivors, py::arg("timeout"))
+      .def("begin_shrink", &Communicator::begin_shrink, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "end_shrink", [](Handle& self, uint64_t attempt) { end_shrink(self.group(), attempt); },
+          py::arg("attempt"), py::call_guard<py::gil_scoped_release>())
+      .def("look", &look, "Reads the mail from other hosts.")
       .def("open_door", [](Handle& self, uint64_t attempt,
                            const std::string& door) { open_door(self.group(), attempt, door); })
       .def("find_door",

@@ -1,5 +1,7 @@
 // The way to other hosts: the MPI library, the mirrors of remote ranks, and what measures both.
+#include <dlfcn.h>
 #include <pybind11/stl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -24,9 +26,48 @@ void connect(Handle& core, const LibraryPtr& library, uint64_t comm, const std::
       std::make_unique<Mirror>(core.group(), library, comm, world, first_tag, message_bytes));
 }
 
-// Called before mpi4py's end of MPI, which waits for all ranks, also for those that are no more.
+// MPI's end waits for all ranks, also for those that are no more.
+//
+// Where this package has initialised MPI it ends it, too: mpi4py is told not to (rc.finalize), and keeps its own work at the end,
+// which comes before. A process that has lost a rank then ends with the exit code of its program.
+struct {
+  int (*initialized)(int*);
+  int (*finalized)(int*);
+  int (*finalize)();
+} mpi_end{};
+
+void end_mpi() {
+  if (!mpi_end.finalize) return;
+  if (Group::lost_anybody()) {  // nothing of the library's at exit() may wait, either
+    on_exit(
+        [](int code, void*) {
+          std::fflush(nullptr);
+          _exit(code);
+        },
+        nullptr);
+    return;
+  }
+  int begun = 0, over = 0;
+  if (!mpi_end.initialized(&begun) && begun && !mpi_end.finalized(&over) && !over) mpi_end.finalize();
+}
+
+void reserve_end() {
+  static const int registered = Py_AtExit(&end_mpi);  // the first one that was registered comes last
+  static_cast<void>(registered);
+}
+
+void own_end(const std::string& extension) {
+  void* library = dlopen(extension.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) throw Error(ErrorKind::transport, "mpi4py is not loaded: " + extension);
+  mpi_end.initialized = reinterpret_cast<int (*)(int*)>(dlsym(library, "MPI_Initialized"));
+  mpi_end.finalized = reinterpret_cast<int (*)(int*)>(dlsym(library, "MPI_Finalized"));
+  mpi_end.finalize = reinterpret_cast<int (*)()>(dlsym(library, "MPI_Finalize"));
+  dlclose(library);  // mpi4py keeps it
+}
+
+// Where somebody else has initialised MPI, mpi4py ends it, and the program's exit code is not known here.
 void end_if_lost() {
-  if (!Group::lost_anybody()) return;
+  if (mpi_end.finalize || !Group::lost_anybody()) return;
   std::fflush(nullptr);
   _exit(1);
 }
@@ -51,6 +92,9 @@ void bind_mpi(py::module_& module) {
            py::arg("peer"), py::arg("tag"), py::arg("nbytes"), py::arg("turns"),
            "Seconds that `turns` messages to `peer` and back take by MPI_Isend, MPI_Irecv and MPI_Test "
            "alone.");
+  module.def("reserve_end_of_mpi", &reserve_end, "To be called before mpi4py.MPI is imported.");
+  module.def("own_end_of_mpi", &own_end, py::arg("extension"),
+             "This package ends MPI at the end of the process; `extension`: the file of mpi4py.MPI.");
   module.def("connect", &connect, py::call_guard<ReleasedGil>(), py::arg("core"), py::arg("library"),
              py::arg("comm"), py::arg("world"), py::arg("first_tag"), py::arg("message_bytes"),
              py::keep_alive<1, 2>(),

@@ -243,6 +243,8 @@ bool Mirror::move_messages() {
         continue;
       if (code) fail("MPI_Irecv", code, in->peer);
       in->waits_for_payload ? deliver(*in) : arrived(*in);
+      // It may be all that is waited for: another test would be another look at the network.
+      if (!in->waits_for_payload) return true;
       break;
     }
   }

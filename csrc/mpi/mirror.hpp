@@ -9,7 +9,7 @@
 //       own segment: stream            -- mail ---------->   mirror of the sender: stream
 //       mirror of the receiver: taken  <-- mail -----------  own segment: taken
 //       own segment: record, poison,   -- mail ---------->   mirror of the sender, own poison
-//                    presence
+//                    presence, shrinking
 //
 // A lane's messages from a peer have a tag of their own, so MPI keeps their order and no lane waits for another. Receives
 // are posted before the messages come, kLargeDepth per peer and lane, into memory that stays. What fits into a header travels as
@@ -73,7 +73,8 @@ class Mirror {
 
   void publish_record(uint64_t sequence);  // of this rank, to all: what it has called, and where if it knows
   void publish_poison(uint64_t word) noexcept;
-  void depart() noexcept;  // the last word to all
+  void publish_shrinking(uint64_t attempt) noexcept;  // see shm/survivors.hpp
+  void depart() noexcept;                             // the last word to all
 
  private:
   struct Outbound;
@@ -108,6 +109,7 @@ class Mirror {
   bool pump(int peer);
   void tell_credit(Inbound& in, uint64_t consumed);
   void flush(uint64_t ns) noexcept;
+  uint64_t finished() const;
   void hear_farewells() noexcept;
 
   Group& group_;

@@ -1,4 +1,4 @@
-// All that is not a message of a lane: streams, credit, records, poison, farewell.
+// All that is not a message of a lane: streams, credit, records, poison, shrinking, farewell.
 #include <sched.h>
 
 #include <algorithm>
@@ -154,6 +154,10 @@ void Mirror::read(const Mail& mail) {
       group_.control(rank_).poison.compare_exchange_strong(clean, mail.a, std::memory_order_acq_rel);
       break;
     }
+    case Mail::shrinking:
+      group_.control(peer).finished.store(mail.b, std::memory_order_relaxed);
+      group_.control(peer).shrinking.store(mail.a, std::memory_order_release);
+      break;
     case Mail::departed:
       group_.control(peer).finished.store(mail.a, std::memory_order_relaxed);
       group_.control(peer).presence.store(Presence::departed, std::memory_order_release);
@@ -191,6 +195,24 @@ void Mirror::publish_poison(uint64_t word) noexcept try {
 } catch (const Error&) {  // who cannot be told notices the rest by itself
 }
 
+void Mirror::publish_shrinking(uint64_t attempt) noexcept try {
+  const Guard guard(*this);
+  post(write(Mail::shrinking, attempt, finished(), 0), peers_);
+  flush(kLastWord);
+} catch (const Error&) {
+}
+
+// The last call from which this rank has returned.
+uint64_t Mirror::finished() const {
+  uint64_t finished = 0;
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    const Record& record = group_.record(rank_, i);
+    if (record.state.load(std::memory_order_relaxed) == CallState::done)
+      finished = std::max(finished, record.sequence.load(std::memory_order_relaxed));
+  }
+  return finished;
+}
+
 void Mirror::depart() noexcept try {
   const Guard guard(*this);
   if (library_->finalized()) return;
@@ -200,13 +222,7 @@ void Mirror::depart() noexcept try {
     pump(peer);
     there.push_back(peer);
   }
-  uint64_t finished = 0;
-  for (uint64_t i = 0; i < kRecords; ++i) {
-    const Record& record = group_.record(rank_, i);
-    if (record.state.load(std::memory_order_relaxed) == CallState::done)
-      finished = std::max(finished, record.sequence.load(std::memory_order_relaxed));
-  }
-  post(write(Mail::departed, finished, 0, 0), there);
+  post(write(Mail::departed, finished(), 0, 0), there);
   flush(kLastWord);
 } catch (const Error&) {
 }

@@ -78,7 +78,7 @@ struct Mirror::Inbound {
 };
 
 struct Mirror::Mail {
-  enum Kind : uint32_t { hello, stream, taken, credit, record, poison, departed };
+  enum Kind : uint32_t { hello, stream, taken, credit, record, poison, departed, shrinking };
   uint32_t kind;
   int32_t from;
   uint64_t bytes;  // that follow

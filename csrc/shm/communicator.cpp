@@ -240,14 +240,21 @@ void Communicator::remove_region(uint32_t id) {
   executor_.remove_region(id);
 }
 
-Survivors Communicator::survivors(uint64_t timeout_ns) {
+void Communicator::end_pending() {
   refuse_after_fork();
-  {
-    auto lock = acquire(true);
-    run_queue_locked(true, nullptr);
-    if (closed_) throw Error(ErrorKind::aborted, "the communicator is closed");
-  }
+  auto lock = acquire(true);
+  run_queue_locked(true, nullptr);
+  if (closed_) throw Error(ErrorKind::aborted, "the communicator is closed");
+}
+
+Survivors Communicator::survivors(uint64_t timeout_ns) {
+  end_pending();
   return agree_on_survivors(group_, timeout_ns, &Executor::interrupted);
+}
+
+uint64_t Communicator::begin_shrink() {
+  end_pending();
+  return pc::begin_shrink(group_);
 }
 
 void Communicator::check() {

@@ -51,7 +51,8 @@ class Communicator {
   void remove_region(uint32_t id);
   // Ends what is pending, then finds out who is left.
   Survivors survivors(uint64_t timeout_ns);
-  void check();  // throws what has made the communicator unusable
+  uint64_t begin_shrink();  // the same, where the ranks are on several hosts and agree by other means
+  void check();             // throws what has made the communicator unusable
   // From any thread: wakes everyone with AbortedError; with PeerError if the caller was interrupted.
   void abort(bool interrupted = false);
   void close();   // never waits for peers
@@ -61,6 +62,7 @@ class Communicator {
   void refuse_after_fork() const;
   std::unique_lock<BusyLock> acquire(bool interruptible);
   void end_if_interrupted();
+  void end_pending();
   void run_locked(Call& call);
   void run_queue_locked(bool interruptible, const Job* until);
   void run_job_locked(Job& job, bool interruptible);

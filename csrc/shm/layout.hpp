@@ -73,7 +73,7 @@ struct Control {
   std::atomic<uint32_t> has_text;  // `text` and `failed_call` are complete
   std::atomic<int32_t> rank, size;
   std::atomic<int32_t> core;                    // where it ran last; told where ranks share cores
-  std::atomic<uint64_t> finished;               // of a rank on another host that has left: its last call
+  std::atomic<uint64_t> finished;               // of a remote rank that has left or shrinks: its last call
   std::atomic<uint64_t> failed_call;            // in which it raised
   std::atomic<uint64_t> left;                   // ticks, when it departed
   std::atomic<uint64_t> awaits;                 // in a long wait: number of the call << 16 | rank + 1

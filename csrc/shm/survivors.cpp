@@ -53,13 +53,27 @@ bool shrinking(const Group& group, int rank) {
   return group.control(rank).shrinking.load(std::memory_order_acquire) > decided(group);
 }
 
-Survivors agree_on_survivors(Group& group, uint64_t timeout_ns, bool (*interrupted)()) {
-  if (decided(group)) decision(group);  // a rank that came too late for one attempt is in none of the next
-  const uint64_t attempt = decided(group) + 1, start = now_ns();
-  std::atomic<uint64_t>& mine = group.control(group.rank()).shrinking;
-  mine.store(attempt, std::memory_order_release);
+uint64_t begin_shrink(Group& group) {
+  const uint64_t attempt = decided(group) + 1;
+  group.control(group.rank()).shrinking.store(attempt, std::memory_order_release);
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank()) ring(group.control(peer));  // one that waits in a call will wait in vain
+  if (group.mirror()) group.mirror()->publish_shrinking(attempt);
+  return attempt;
+}
+
+void end_shrink(Group& group, uint64_t attempt) {
+  if (!attempt) group.control(group.rank()).shrinking.store(0, std::memory_order_release);
+  uint64_t before = board(group).load(std::memory_order_relaxed);
+  while (before >> 32 < attempt &&
+         !board(group).compare_exchange_weak(before, attempt << 32, std::memory_order_acq_rel)) {
+  }
+  if (!attempt && group.mirror()) group.mirror()->publish_shrinking(0);
+}
+
+Survivors agree_on_survivors(Group& group, uint64_t timeout_ns, bool (*interrupted)()) {
+  if (decided(group)) decision(group);  // a rank that came too late for one attempt is in none of the next
+  const uint64_t start = now_ns(), attempt = begin_shrink(group);
   std::vector<uint8_t> list(static_cast<size_t>(group.size()));
   for (long nap = 100'000; decided(group) < attempt; nap = std::min(2 * nap, 10'000'000L)) {
     if (poll(group, attempt, now_ns() - start > timeout_ns, list)) {
@@ -72,7 +86,7 @@ Survivors agree_on_survivors(Group& group, uint64_t timeout_ns, bool (*interrupt
       continue;
     }
     if (interrupted && interrupted()) {
-      mine.store(0, std::memory_order_release);
+      end_shrink(group, 0);
       throw Error(ErrorKind::interrupted, "interrupted");
     }
     const timespec pause{0, nap};

@@ -146,9 +146,9 @@ def join(
 
 
 def join_over_tcp(
-    door: Door, secret: bytes, rank: int, size: int, kind: str, timeout: float
+    door: Door, secret: bytes, rank: int, size: int, kind: str, timeout: float, *, host: int = 0
 ) -> SocketRendezvous:
-    """Come to the job that rank 0 serves at ``door``, on another host. Raises BootstrapError."""
+    """Come to the job that rank ``host`` serves at ``door``, on another host. Raises BootstrapError."""
     from pycollectives.bootstrap.addresses import connect
 
     deadline = time.monotonic() + timeout
@@ -157,14 +157,15 @@ def join_over_tcp(
     except OSError as error:
         tried = ", ".join(door.addresses()) or "no address"
         raise BootstrapError(
-            f"rank 0, on {door.host.name}, cannot be reached at port {door.port} of {tried}: {error}; "
+            f"rank {host}, on {door.host.name}, cannot be reached at port {door.port} of {tried}: {error}; "
             "the hosts of a job need TCP connections between them",
             rank=rank,
-            peer=0,
+            peer=host,
         ) from error
     try:
         channel = introduce(sock, secret, rank, size, deadline)
     except BaseException:
         sock.close()
         raise
-    return SocketRendezvous(Connection(channel, rank, "rank 0, which serves the exchanges,"), size, kind)
+    connection = Connection(channel, rank, f"rank {host}, which serves the exchanges,")
+    return SocketRendezvous(connection, size, kind)

@@ -53,3 +53,7 @@ class Lifelines:
     def after_fork_in_child(self) -> None:
         """A child must not answer for its parent."""
         self.close()
+
+    def __del__(self) -> None:  # no communicator uses them any more
+        if hasattr(self, "_lines"):
+            self.close()

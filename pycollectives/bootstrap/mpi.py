@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pycollectives import _core
 from pycollectives.bootstrap import hosted, spanning
 from pycollectives.bootstrap.places import find_hosts
 from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
@@ -83,9 +84,14 @@ def _load(launched: int | None) -> Any:
 
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.initialize = False
-        if mpi4py.rc.finalize is None:
-            mpi4py.rc.finalize = True
+        ours = mpi4py.rc.finalize is None
+        if ours:
+            mpi4py.rc.finalize = False
+            _core.reserve_end_of_mpi()
         from mpi4py import MPI
+
+        if ours:
+            _core.own_end_of_mpi(MPI.__file__)
 
         theirs = "OMPI_COMM_WORLD_SIZE" in os.environ and "PMI_SIZE" not in os.environ
         if theirs and MPI.get_vendor()[0] in ("MPICH", "Intel MPI"):
@@ -148,8 +154,6 @@ def _on_one_host(comm: Any) -> Rendezvous:
 def _span(comm: Any, hosts: tuple[int, ...]) -> Rendezvous:
     """Several hosts: MPI carries the data too, over a duplicate of the communicator."""
     from mpi4py import MPI
-
-    from pycollectives import _core
 
     level = MPI.Query_thread()
     if level < MPI.THREAD_MULTIPLE:

@@ -9,10 +9,11 @@ MPI      the data, see csrc/mpi
 from __future__ import annotations
 
 import secrets
+import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pycollectives.bootstrap import hosted
@@ -21,10 +22,12 @@ from pycollectives.bootstrap.hosted import Host
 from pycollectives.bootstrap.lifelines import Lifelines
 from pycollectives.bootstrap.places import Gather
 from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
+from pycollectives.bootstrap.reunion import Decision, Reunion
 from pycollectives.bootstrap.settings import connect_timeout
 from pycollectives.errors import BootstrapError, TransportError
 
 _HEAD = struct.Struct("<II")  # the rank, its descriptors
+_AGAIN_SECONDS = 10.0  # that whoever serves the others may take to answer one of them
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Network:
     handle: int
     tags: int  # the largest tag
     lifelines: Lifelines
+    reunion: Reunion
     groups: int = 0  # communicators made so far, as far as this rank knows
 
     def neighbours(self, world_ranks: Sequence[int], rank: int) -> list[int]:
@@ -110,10 +114,9 @@ class SpanningRendezvous:
         self._local.release(key)
 
     def close(self) -> None:
-        """See `Rendezvous.close`."""
+        """See `Rendezvous.close`. The network stays, for the communicators that still use it."""
         self._world.close()
         self._local.close()
-        self.network.lifelines.close()
 
 
 @dataclass
@@ -122,6 +125,7 @@ class _Offer:
 
     host: Host
     lifeline: Door | None = None
+    reunion: tuple[Door, bytes] | None = None
     door: Door | None = None  # of the world's broker
     name: str = ""  # of the local broker
     secret: bytes = b""
@@ -143,6 +147,8 @@ def meet(
     try:
         lifelines = Lifelines()
         offer.lifeline = lifelines.door
+        reunion = Reunion()
+        offer.reunion = reunion.door, reunion.secret
         if rank == near[0] or rank == 0:
             offer.secret = secrets.token_bytes(32)
         if rank == near[0] and len(near) > 1:
@@ -169,9 +175,77 @@ def meet(
             leader = offers[near[0]]
             local = hosted.join(leader.name, leader.secret, near.index(rank), len(near), kind, timeout)
         lifelines.connect({r: o.lifeline for r, o in enumerate(offers) if r not in near and o.lifeline})
+        reunion.others = {r: o.reunion for r, o in enumerate(offers) if r != rank and o.reunion}
     except BaseException:
         for broker in served:
             broker.abandon()
         raise
     names = tuple(offers[hosts.index(host)].host.name for host in range(max(hosts) + 1))
-    return world, local, Network(hosts, names, None, None, 0, 0, lifelines)
+    return world, local, Network(hosts, names, None, None, 0, 0, lifelines, reunion)
+
+
+def meet_again(
+    old: Rendezvous,
+    found: Decision,
+    listener: socket.socket | None,
+    members: Sequence[int],
+    timeout: float,
+    gone: Callable[[int], str],
+) -> SpanningRendezvous:
+    """Bring together what is left of a job; collective. Names and secrets follow from the decision.
+
+    `members`: their ranks in the job; `listener`: of the first of them; `gone(r)`: why rank r of the job is not there any more,
+    or "". Raises BootstrapError on those that cannot come.
+    """
+    assert isinstance(old, SpanningRendezvous)
+    network, rank, size, kind, first = old.network, old.rank, old.size, old.kind, members[0]
+    deadline = time.monotonic() + timeout
+    secret = network.reunion.derive(first, f"world {found.nonce}")
+    served: list[hosted.HostedRendezvous] = []
+    try:
+        if listener is not None:
+            world: Rendezvous = hosted.serve(listener, secret, size, kind, rank=rank, members=members)
+            served.append(world)  # type: ignore[arg-type]
+        else:
+            door = replace(network.reunion.others[first][0], port=found.port)
+            left = min(_AGAIN_SECONDS, timeout)
+            world = hosted.join_over_tcp(door, secret, rank, size, kind, left, host=first)
+        everyone = [r for r, host in enumerate(network.hosts) if host == network.hosts[rank]]
+        near = [r for r in members if r in everyone]
+        local: Rendezvous = SingleRendezvous()
+        if len(near) > 1:
+            here = f"host {network.hosts[rank]} {found.nonce}"
+            name = f"pycollectives-{network.reunion.derive(first, f'name of {here}').hex()[:32]}"
+            secret, mine = network.reunion.derive(first, here), everyone.index(rank)
+            if rank == near[0]:
+                there = [everyone.index(r) for r in near]
+                local = hosted.host(name, secret, len(everyone), kind, rank=mine, members=there)
+                served.append(local)
+            else:
+                lead = everyone.index(near[0])
+                local = _join(name, secret, mine, len(everyone), kind, deadline, lead, lambda: gone(near[0]))
+    except BaseException:
+        for broker in served:
+            broker.abandon()
+        raise
+    return SpanningRendezvous(world, local, network, kind)
+
+
+def _join(
+    name: str,
+    secret: bytes,
+    rank: int,
+    size: int,
+    kind: str,
+    deadline: float,
+    host: int,
+    gone: Callable[[], str],
+) -> Rendezvous:
+    """Come to the first rank of this host, as long as it is there."""
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return hosted.join(name, secret, rank, size, kind, min(_AGAIN_SECONDS, left), host=host)
+        except BootstrapError:
+            if gone() or time.monotonic() > deadline:
+                raise

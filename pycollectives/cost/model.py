@@ -16,7 +16,8 @@ beyond.
 
 Where the ranks are on several hosts (crossing.py)
 
-    rounds x network_alpha + max(network messages, those of a host / cores) x network_message + nbytes x busiest x network_beta
+    rounds x network_alpha + max(network messages, those of a host / cores) x network_message
+    + nbytes x busiest x network_beta x (1 + shared x network_incast)
 
 comes on top; where they are bound to several domains of one host (topology/domains.py) the same with `cross_*`, which say how much
 more it takes from one domain to another.
@@ -51,6 +52,8 @@ class Machine:
     `network_message`, `network_beta`: per round of messages between hosts, per message that the busiest rank sends or
     receives there, and per byte that leaves or enters the busiest host. Their defaults are those of TCP on 10 Gbit/s. `cross_*`:
     the same between domains of a host, on top of what it takes inside one.
+    `network_incast`: how much longer the bytes take for each further host that sends to one at the same time, as a part of one;
+    its default is what two_shot on four hosts takes more than halving_doubling (bench/NOTES.md).
     """
 
     call: float = 0.2e-6
@@ -71,6 +74,7 @@ class Machine:
     network_alpha: float = 30e-6
     network_message: float = 3e-6
     network_beta: float = 1 / 1.25e9
+    network_incast: float = 0.02
     cross_alpha: float = 0.6e-6
     cross_message: float = 0.2e-6
     cross_beta: float = 1 / 16e9
@@ -125,6 +129,8 @@ def predict(
     if places := hosts or domains:
         between = crossing(algorithm, size, places, root)
         alpha, message, beta = machine.between(hosts=bool(hosts))
+        if hosts:
+            beta *= 1 + between.shared * machine.network_incast
         cores = machine.cores if hosts else machine.cores / len(set(domains))  # of each
         seconds = between.rounds * alpha + max(between.messages, between.crowded / cores) * message
         seconds += nbytes * float(between.busiest) * WIDENING[kind] * beta

@@ -49,6 +49,12 @@ class Hosts:
             self._made = wanted, Cluster(n, **shape)
         return self._made[1]
 
+    @property
+    def now(self) -> Cluster:
+        """The cluster that there is."""
+        assert self._made is not None
+        return self._made[1]
+
     def close(self) -> None:
         if self._made is not None:
             self._made[1].close()

@@ -30,7 +30,7 @@ RSH = """#!/bin/sh
 while :; do case $1 in -l|-p|-o) shift 2;; -*) shift;; *) break;; esac; done
 host=$1; shift
 exec nsenter --net=/run/netns/{prefix}-${{host#host}} unshare --uts --mount /bin/sh -c \\
-  "mount --bind {folder}/hosts /etc/hosts && hostname $host && cd {folder} && $*"
+  "mount --bind {folder}/hosts /etc/hosts && hostname $host && . {folder}/prepare && cd {folder} && $*"
 """
 FOREIGN = (
     "PYCOLLECTIVES_",
@@ -210,6 +210,9 @@ class Cluster:
             self._ip("-n", switch, "link", "set", f"port{i}", *(() if wired else ("master", "br0")), "up")
             names.append(f"10.77.0.{i + 1} host{i}")
         (self.folder / "hosts").write_text("\n".join(names) + "\n")
+        (
+            self.folder / "prepare"
+        ).touch()  # what else a command finds on its host: lines of shell, see slurm.py
         self.agent.write_text(RSH.format(prefix=self.prefix, folder=self.folder))
         self.agent.chmod(0o755)
         if wired:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "communicator"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import catalogue
 import numpy as np
 import reference
+import shrink_ranks
 
 import pycollectives as pc
 from pycollectives.cost.crossing import crossing
@@ -66,21 +68,38 @@ def everything(comm: Any, counts: list[int], dtypes: list[str]) -> None:
     say(rank=comm.rank, hosts=comm.hosts, made=made)
 
 
+LAYOUTS = {2: ("2x1",), 3: ("2+1",), 4: ("2x2", "0,1,0,1", "3+1"), 8: ("2x4", "4x2", "5+3")}
+GRIDS = {
+    4: ("torus(2x2)", "blueconnect(2x2)"),
+    8: ("torus(2x4)", "torus(4x2)", "blueconnect(4x2)", "blueconnect(2x2x2)"),
+}
+
+
 def aware(comm: Any, counts: list[int], dtypes: list[str]) -> int:
-    """Algorithms with a placement of their own, as a user names them."""
+    """Algorithms with a placement, a grid or levels of their own, as a user names them."""
     made = 0
-    for text in ("2x2", "0,1,0,1") if comm.size == 4 else ("2x1",) if comm.size == 2 else ():
-        for verb in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"):
-            for name in names(verb):
-                one = find(verb, name)
-                if one.parameter is None or one.parameter.form != "HOSTSxRANKS":
-                    continue
-                for root in range(comm.size if COLLECTIVES[verb].rooted else 1):
-                    for count in counts:
-                        dtype = dtypes[made % len(dtypes)]
-                        catalogue.check(comm, verb, f"{name}({text})", count, dtype, root, "call", made)
-                        made += 1
+    for verb in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"):
+        placed = [
+            name for name in names(verb) if getattr(find(verb, name).parameter, "form", "") == "HOSTSxRANKS"
+        ]
+        wanted = [f"{name}({text})" for name in placed for text in LAYOUTS.get(comm.size, ())]
+        wanted += [text for text in GRIDS.get(comm.size, ()) if text.partition("(")[0] in names(verb)]
+        for text in wanted:
+            if find(verb, text).obstacle(comm.size):  # one that takes hosts of equally many ranks only
+                assert "+" in text or "," in text, text
+                continue
+            for root in range(comm.size if COLLECTIVES[verb].rooted else 1):
+                for count in counts:
+                    catalogue.check(comm, verb, text, count, dtypes[made % len(dtypes)], root, "call", made)
+                    made += 1
     return made
+
+
+def levels(comm: Any) -> None:
+    """Compositions of several levels on several ranks of several hosts."""
+    assert comm.size == 8 and aware(comm, [1, 1000], ["float32", "int64"]) > 100
+    numbers(comm)
+    say(rank=comm.rank, hosts=comm.hosts)
 
 
 def messages(comm: Any) -> None:
@@ -156,6 +175,49 @@ def choices(comm: Any) -> None:
     direct = crossing(find("all_reduce", "one_shot"), comm.size, comm.hosts)
     assert crossing(chosen, comm.size, comm.hosts).crowded < direct.crowded, str(found)
     assert "cannot be run" not in str(found), str(found)
+
+
+def traffic(comm: Any) -> None:
+    """The user's own messages and those of collectives do not meet, though the user's receives take any tag from anybody."""
+    from mpi4py import MPI
+
+    world, me, n = MPI.COMM_WORLD, comm.rank, comm.size
+    got = [np.zeros(1000) for _ in range(n - 1)]
+    waiting = [world.Irecv(each, MPI.ANY_SOURCE, MPI.ANY_TAG) for each in got]
+    for count in (1, 1000, 100_000):
+        assert (comm.all_reduce(np.full(count, me + 1.0)) == n * (n + 1) / 2).all()
+        assert comm.all_gather_object(me) == list(range(n))
+    assert not any(each.Test() for each in waiting)
+    comm.barrier()
+    for shift in range(1, n):
+        world.Send(np.full(1000, 10.0 + me), (me + shift) % n, tag=shift)
+        comm.all_reduce(np.ones(2000))
+    MPI.Request.Waitall(waiting)
+    assert sorted(each[0] for each in got) == [10 + rank for rank in range(n) if rank != me]
+    assert all((each == each[0]).all() for each in got)
+
+
+def mpi_errors(comm: Any) -> None:
+    """What MPI refuses is an error with MPI's own words, and the communicator goes on."""
+    network = comm._network
+    try:
+        network.library.round_trips(network.handle, comm.rank, comm.size + 7, 1, 8, 1)
+    except pc.TransportError as error:
+        assert "rank" in str(error).lower() and ("MPI_Isend: " in str(error) or "MPI_Irecv: " in str(error))
+    else:
+        raise AssertionError("MPI has sent to a rank that does not exist")
+    assert comm.all_reduce(np.ones(10))[0] == comm.size
+
+
+def large(comm: Any, nbytes: int) -> None:
+    """More than 2^31 bytes in one message of MPI's, and in one call."""
+    network = comm._network
+    assert network.library.round_trips(network.handle, comm.rank, 1 - comm.rank, network.tags, nbytes, 1) > 0
+    x = np.full(nbytes, comm.rank + 1, np.int8)
+    x[-1] = 50 + comm.rank
+    comm.all_reduce(x, out=x)
+    assert x[0] == x[nbytes // 2] == x[-2] == 3 and x[-1] == 101
+    say(rank=comm.rank, done=nbytes)
 
 
 def soak(comm: Any, operations: int, seed: int) -> None:
@@ -250,6 +312,68 @@ def outlive(comm: Any, rank: int) -> None:
             comm.all_reduce(x)
 
     say(rank=comm.rank, **catch(go_on))
+
+
+def regroup(comm: Any, victims: list[list[int]], late: list[int] = ()) -> None:  # type: ignore[assignment]
+    """Some ranks die in a collective, again and again (`late`: while the others shrink); what is left goes on as before.
+
+    `victims` are ranks of the job. Those that live long enough say "ready" before each loss.
+    """
+    me, left = comm.rank, list(range(comm.size))
+    kept, pairs = comm.empty(5000, "int64"), comm.split(comm.rank // 2)
+    kept[:] = me
+    for number, lost in enumerate(victims):
+        comm.barrier()
+        say(rank=me, ready=number)
+        if me in lost:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        caught = catch(lambda comm=comm: [comm.all_reduce(np.ones(50_000)) for _ in range(1_000_000)])
+        if me in late:
+            os.kill(os.getpid(), signal.SIGKILL)
+        start = time.monotonic()
+        left = [rank for rank in left if rank not in (*lost, *late)]
+        broken, comm = comm, comm.shrink(timeout=20)
+        broken.close()
+        shrink_ranks.check(comm, left)
+        say(rank=me, left=len(left), hosts=comm.hosts, took=time.monotonic() - start, **caught)
+    assert (kept == me).all()
+    comm.all_reduce(kept, out=kept)
+    assert (kept == sum(left)).all()
+    if {2 * (me // 2), 2 * (me // 2) + 1} <= {*left}:  # a communicator of others goes on
+        assert pairs.all_gather_object(me) == [2 * (me // 2), 2 * (me // 2) + 1]
+    comm.barrier()
+    say(rank=me, ended=True)
+    comm.close()
+
+
+def come_late(comm: Any, victim: int) -> None:
+    """`victim` is stopped for longer than the others wait for it, twice; then it goes on and is told so."""
+    comm.barrier()
+    if comm.rank == victim:
+        say(rank=comm.rank, pid=os.getpid())
+        os.kill(os.getpid(), signal.SIGSTOP)
+    first = catch(lambda: comm.all_reduce(np.ones(3), timeout=1.0))
+    made: list[Any] = []
+    caught = catch(lambda: made.append(comm.shrink(timeout=1.0)))
+    if made:
+        shrink_ranks.check(made[0], [rank for rank in range(comm.size) if rank != victim])
+    say(rank=comm.rank, first=first["error"], **caught)
+    if made:
+        time.sleep(3)  # rank 0's process is needed by the one that is late
+    os._exit(0)
+
+
+def divided(comm: Any) -> None:
+    """All-reduces until something happens; then on with those that can be reached."""
+    comm.all_reduce(np.ones(3))
+    say(rank=comm.rank, ready=True)
+    caught = catch(lambda: [comm.all_reduce(np.ones(100_000)) for _ in range(1_000_000)])
+    small = comm.shrink(timeout=20)
+    assert small.all_gather_object(comm.rank) == [comm.world_ranks.index(r) for r in small.world_ranks]
+    assert (small.all_reduce(np.ones(100_000)) == small.size).all()
+    say(rank=comm.rank, left=small.size, **caught)
+    os._exit(0)
 
 
 def endless(comm: Any) -> None:

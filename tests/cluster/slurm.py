@@ -47,6 +47,11 @@ class Slurm:
             "SLURM_CONF": str(configuration),
             "LD_LIBRARY_PATH": f"{plugins}:{self.libraries}",
         }
+        # Slurm looks for PMIx in the system's folder only: the hosts see the unpacked libraries there.
+        system = f"/usr/lib/{self.libraries.name}"
+        (cluster.folder / "prepare").write_text(
+            f"mount -t overlay overlay -o lowerdir={self.libraries}:{system} {system}\n"
+        )
         self._begin(0, "controller", f"{self._sbin}/slurmctld-wlm -D")
         for i in range(cluster.n):
             self._begin(

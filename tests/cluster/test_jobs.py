@@ -51,14 +51,27 @@ def test_round_robin_placement(hosts: Any, mpi: Library) -> None:
     assert told[0]["hosts"] == [0, 1, 0, 1]
 
 
+def test_several_levels(hosts: Any, mpi: Library) -> None:
+    """Two hosts of four ranks, two of five and three."""
+    for ranks_of in ([4, 4], [5, 3]):
+        told = job(hosts(2), mpi, ranks_of, "levels", limit=60)
+        assert told[0]["hosts"] == [host for host, k in enumerate(ranks_of) for _ in range(k)]
+
+
 def test_numbers_training_choices(hosts: Any, mpi: Library) -> None:
-    functions = ["numbers", "training", "choices"]
+    functions = ["numbers", "training", "choices", "traffic", "mpi_errors"]
     told = job(hosts(2), mpi, [2, 2], "several", limit=100, functions=functions)
     assert [line["done"] for line in told] == [functions] * 4
 
 
 def test_numbers_on_unequal_hosts(hosts: Any, mpi: Library) -> None:
     assert len(job(hosts(2), mpi, [2, 1], "several", functions=["numbers"])) == 3
+
+
+@pytest.mark.slow
+def test_more_than_two_gibibytes(hosts: Any, mpi: Library) -> None:
+    told = job(hosts(2), mpi, [1, 1], "large", limit=180, nbytes=2**31 + 5)
+    assert [line["done"] for line in told] == [2**31 + 5] * 2
 
 
 def test_soak(hosts: Any, mpi: Library) -> None:

@@ -22,8 +22,6 @@ def slurm(hosts: Any, mpi: Library) -> Iterator[Slurm]:
     root = os.environ.get("PYCOLLECTIVES_TEST_SLURM")
     if not root:
         pytest.skip("optional: PYCOLLECTIVES_TEST_SLURM names no Slurm")
-    if mpi.name == "openmpi":
-        pytest.skip("optional: Slurm looks for the PMIx that Open MPI needs in the system's folders only")
     yield Slurm(hosts(2), Path(root))
     hosts.close()
 
@@ -31,7 +29,8 @@ def slurm(hosts: Any, mpi: Library) -> Iterator[Slurm]:
 def test_srun(slurm: Slurm, mpi: Library) -> None:
     # Intel MPI speaks to Slurm by a library of Slurm's.
     env = {"I_MPI_PMI_LIBRARY": str(slurm.libraries / "libpmi2.so.0")} if mpi.name == "impi" else {}
-    running = slurm.start(mpi, 4, mpi.python, JOB, *ASKED, mpi="pmi2", env=env)
+    manager = "pmix" if mpi.name == "openmpi" else "pmi2"
+    running = slurm.start(mpi, 4, mpi.python, JOB, *ASKED, mpi=manager, env=env)
     slurm.cluster.finish(running, 60).check()
     assert len(running.said()) == 4
 

@@ -36,6 +36,32 @@ def test_counted(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "hosts", "shared"),
+    [
+        ("ring", (0, 1, 2, 3), 0),
+        ("halving_doubling", (0, 1, 2, 3), 0),
+        ("two_shot", (0, 1, 2, 3), 2),
+        ("one_shot", tuple(range(8)), 6),
+        ("one_shot", (0, 0, 1, 1), 0),  # one other host
+        ("one_shot", (0, 0, 1, 2), 1),
+    ],
+)
+def test_hosts_that_send_to_one_at_the_same_time(name: str, hosts: tuple[int, ...], shared: float) -> None:
+    assert crossing(find("all_reduce", name).on(hosts), len(hosts), hosts).shared == shared
+
+
+def test_large_data_takes_no_detour_and_no_crowd() -> None:
+    """On a slow network an algorithm whose hosts hear one other at a time; with much delay the one of fewest rounds."""
+    hosts = (0, 1, 2, 3)
+
+    def chosen(alpha: float) -> str:
+        machine = Machine(cores=2, network_alpha=alpha, network_beta=1 / 12.5e6)
+        return choose(Query("all_reduce", 4 << 20, 4, hosts=hosts), Tuning(machine)).name
+
+    assert chosen(2e-4) == "halving_doubling" and chosen(20e-3) == "two_shot"
+
+
 @pytest.mark.parametrize("cores", [2, 8])
 @pytest.mark.parametrize("hosts", [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1), (0,) * 8 + (1,) * 8])
 def test_short_data_of_several_ranks_per_host_crosses_in_few_messages(
