@@ -127,6 +127,9 @@ Library::Tested Library::test_any(Request* const* requests, int count) const {
       int index = -1;
       const int code = mpi.test_any(n, handles, &index, &done, &status);
       if (!code && !done) continue;
+      // Open MPI gives back all failed requests then, not only the one that it names.
+      for (int i = 0; code && i < n; ++i)
+        if (handles[i] != *place<H>(requests[first + i]->handle_)) requests[first + i]->active_ = false;
       if (index < 0 || index >= n) {  // MPI_UNDEFINED
         if (code) throw Error(ErrorKind::transport, "MPI_Testany: " + error_text(code));
         continue;

@@ -201,9 +201,16 @@ bool Mirror::progress(bool mail) {
     Guard::lock(*this);
   }
   const Guard guard(*this, std::adopt_lock);
-  bool moved = move_messages();
+  bool moved = !group_.poisoned() && move_messages();
   if (mail || ++turn_ % kMailEvery == 0) moved |= move_mail();
   return moved;
+}
+
+// A send to a dead process is not tested any more, and its memory not given back: Open MPI 5.0 calls it complete, but goes on to
+// use its request, which may be another message's by then, and what that message needs is lost.
+void Mirror::look_for_dead_readers() {
+  for (const Outbound* out : pending_)
+    if (group_.died(out->peer)) throw Error(ErrorKind::peer, group_.gone(out->peer), out->peer);
 }
 
 bool Mirror::move_messages() {
@@ -224,6 +231,7 @@ bool Mirror::move_messages() {
       tested_.push_back(next.header.active() ? &next.header : &next.payload);
     }
     if (tested_.empty()) return moved;
+    look_for_dead_readers();
     const auto [index, code] = library_->test_any(tested_.data(), static_cast<int>(tested_.size()));
     if (index < 0) return moved;
     moved = true;
@@ -253,14 +261,32 @@ bool Mirror::move_messages() {
 
 Mirror::~Mirror() {
   const Guard guard(*this);
-  if (library_->finalized()) {  // too late to end anything; MPI may still own the memory
+  const auto keep_all = [this] {  // MPI may still use it
     for (auto& in : inbound_) static_cast<void>(in.release());
     for (auto& out : outbound_) static_cast<void>(out.release());
     for (auto& known : known_) static_cast<void>(known.letter.release());
     for (auto& letter : sent_) static_cast<void>(letter.release());
+    for (auto& letter : lost_) static_cast<void>(letter.release());
+  };
+  if (library_->finalized()) {  // too late to end anything
+    keep_all();
     return;
   }
   hear_farewells();
+  try {
+    move_sent();
+  } catch (const Error&) {
+  }
+  for (auto& letter : lost_) static_cast<void>(letter.release());
+  for (int peer : peers_) {  // what concerns the dead stays as it is
+    if (!group_.died(peer)) continue;
+    const size_t first = static_cast<size_t>(peer) * kMaxLanes;
+    for (size_t lane = first; lane < first + kMaxLanes; ++lane) {
+      static_cast<void>(inbound_[lane].release());
+      static_cast<void>(outbound_[lane].release());
+    }
+    static_cast<void>(known_[static_cast<size_t>(peer)].letter.release());
+  }
   std::vector<mpi::Request*> open;
   const auto collect = [&](mpi::Request& request) {
     if (request.active()) open.push_back(&request);
@@ -270,7 +296,8 @@ Mirror::~Mirror() {
     for (auto& request : in->headers) collect(request);
     for (auto& request : in->payloads) collect(request);
   }
-  for (int peer : peers_) collect(known_[static_cast<size_t>(peer)].letter->requests.front());
+  for (int peer : peers_)
+    if (const auto& letter = known_[static_cast<size_t>(peer)].letter) collect(letter->requests.front());
   for (mpi::Request* request : open) library_->cancel(*request);
   for (auto& out : outbound_)
     for (uint32_t i = 0; out && i < kLargeDepth; ++i)
@@ -285,11 +312,7 @@ Mirror::~Mirror() {
     } catch (const Error&) {
     }
   }
-  if (open.empty()) return;
-  for (auto& in : inbound_) static_cast<void>(in.release());  // MPI still owns some of it
-  for (auto& out : outbound_) static_cast<void>(out.release());
-  for (auto& known : known_) static_cast<void>(known.letter.release());
-  for (auto& letter : sent_) static_cast<void>(letter.release());
+  if (!open.empty()) keep_all();
 }
 
 }  // namespace pc

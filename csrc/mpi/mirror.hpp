@@ -91,6 +91,7 @@ class Mirror {
 
   bool move_messages();
   void look_at(int peer);
+  void look_for_dead_readers();
   bool settle(Outbound& out);
   void acknowledge(Outbound& out);
   void replenish(Inbound& in);
@@ -105,6 +106,7 @@ class Mirror {
   bool move_mail();
   bool move_sent();
   bool has_left(int peer) const;
+  bool waits(const Letter& letter) const;
   void read(const Mail& mail);
   bool pump(int peer);
   void tell_credit(Inbound& in, uint64_t consumed);
@@ -131,6 +133,7 @@ class Mirror {
 
   std::vector<Peer> known_;                   // by rank
   std::deque<std::unique_ptr<Letter>> sent_;  // mail that is being sent
+  std::deque<std::unique_ptr<Letter>> lost_;  // to the dead
 };
 
 }  // namespace pc

@@ -46,18 +46,27 @@ bool Mirror::has_left(int peer) const {
   return group_.control(peer).presence.load(std::memory_order_acquire) == Presence::departed;
 }
 
+// Is it being sent to somebody who lives?
+bool Mirror::waits(const Letter& letter) const {
+  for (size_t i = 0; i < letter.requests.size(); ++i)
+    if (letter.requests[i].active() && !group_.died(letter.to[i])) return true;
+  return false;
+}
+
 // Forgets letters that have been sent.
 bool Mirror::move_sent() {
   bool moved = false;
   for (auto& letter : sent_) {
     for (size_t i = 0; i < letter->requests.size(); ++i) {
-      if (!letter->requests[i].active()) continue;
+      if (!letter->requests[i].active() || group_.died(letter->to[i])) continue;
       const auto tested = library_->test(letter->requests[i]);
       if (tested.code && !has_left(letter->to[i])) fail("MPI_Isend", tested.code, letter->to[i]);
       moved |= tested.index == 0;
     }
   }
-  std::erase_if(sent_, [](const auto& letter) { return !letter->active(); });
+  for (auto& letter : sent_)
+    if (letter->active() && !waits(*letter)) lost_.push_back(std::move(letter));
+  std::erase_if(sent_, [](const auto& letter) { return !letter || !letter->active(); });
   return moved;
 }
 

@@ -32,6 +32,7 @@ Group::~Group() {
     depart();
   else
     static_cast<void>(mirror_.release());  // MPI does not exist in a forked child
+  mirror_.reset();                         // it looks at the lifelines
   for (int fd : lifeline_)
     if (fd >= 0) ::close(fd);
 }

@@ -127,6 +127,7 @@ class Group {
   void check_peers(uint64_t sequence, uint64_t waited_ns);
   // "rank 1 (process 4711) died in call 3 ...", "rank 1 has left ...", or nothing if it is there. A system call.
   std::string gone(int peer) const;
+  bool died(int peer) const;  // the process; for one on another host also: it cannot be reached
   // Has a communicator of this process failed because a rank died, stopped or could not be reached? MPI_Finalize would
   // wait for it.
   static bool lost_anybody() { return lost_.load(std::memory_order_relaxed); }
@@ -148,7 +149,6 @@ class Group {
  private:
   bool has_finished(int peer, uint64_t sequence) const;
   bool lost_for_good(int peer);
-  bool died(int peer) const;
   bool in_a_call(uint64_t then) const;  // was this rank in one, at that time in ticks?
   std::string process(int peer) const;
   std::string whereabouts(int peer) const;
