@@ -53,7 +53,7 @@ def run(name: str, libraries: list[Library], seconds: float, tune: bool) -> list
     found = []
     with Cluster(len(case["ranks"]), **case["shape"]) as cluster:
         for library in libraries:
-            env = {}
+            env = {"I_MPI_PIN": "0"}  # no rank is bound to a core: the switch needs one, too
             if tune:
                 env["PYCOLLECTIVES_TUNING"] = str(cluster.folder / f"{library.name}.json")
                 command = "-m", "pycollectives", "tune", "--quick"

@@ -45,12 +45,16 @@ class Slurm:
         (folder / "cgroup.conf").touch()
         self.environment = {
             "SLURM_CONF": str(configuration),
-            "LD_LIBRARY_PATH": f"{plugins}:{self.libraries}",
+            "LD_LIBRARY_PATH": str(plugins),
         }
-        # Slurm looks for PMIx in the system's folder only: the hosts see the unpacked libraries there.
-        system = f"/usr/lib/{self.libraries.name}"
+        # Slurm looks for PMIx in the system's folder only: the hosts see the unpacked libraries there. And a folder of their own
+        # for the sockets of PMIx, whose names are the same on all hosts.
+        system, shared = f"/usr/lib/{self.libraries.name}", folder / "pmix"
+        shared.mkdir()
+        (folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={shared}\n")
         (cluster.folder / "prepare").write_text(
             f"mount -t overlay overlay -o lowerdir={self.libraries}:{system} {system}\n"
+            f"mkdir -p {shared}-$(hostname) && mount --bind {shared}-$(hostname) {shared}\n"
         )
         self._begin(0, "controller", f"{self._sbin}/slurmctld-wlm -D")
         for i in range(cluster.n):
