@@ -239,6 +239,12 @@ class Cluster:
         """Pull the cable of a host."""
         self._ip("-n", f"{self.prefix}-switch", "link", "set", f"port{host}", "down")
 
+    def kill(self, host: int) -> None:
+        """All that runs on a host, what MPI has there too."""
+        for pid in self._pids(host):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def start(
         self,
         library: Library,
@@ -352,13 +358,13 @@ class Cluster:
 
     def processes(self) -> list[int]:
         """Everything that runs on the hosts."""
-        found: list[int] = []
-        for i in range(self.n):
-            done = subprocess.run(
-                ["ip", "netns", "pids", f"{self.prefix}-{i}"], capture_output=True, text=True
-            )
-            found += [int(pid) for pid in done.stdout.split()]
-        return found
+        return [pid for i in range(self.n) for pid in self._pids(i)]
+
+    def _pids(self, host: int) -> list[int]:
+        done = subprocess.run(
+            ["ip", "netns", "pids", f"{self.prefix}-{host}"], capture_output=True, text=True
+        )
+        return [int(pid) for pid in done.stdout.split()]
 
     def _sweep(self) -> None:
         for _ in range(50):

@@ -47,12 +47,15 @@ def test_a_dead_rank_is_named(hosts: Any, mpi: Library, how: str, rank: int) -> 
 
 
 def test_the_survivors_come_to_an_end(hosts: Any, mpi: Library) -> None:
-    """MPI_Finalize would wait for the dead rank."""
+    """MPI_Finalize would wait for the dead rank. They end with their own exit codes."""
     cluster = hosts(2)
-    done = cluster.run(
-        mpi, [2, 1], mpi.python, JOB, "outlive", json.dumps({"rank": 1}), survive=True, limit=30
+    told = "sh", "-c", '"$@"; echo "{\\"rank\\": 9, \\"code\\": $?}" >> "$JOB_SAYS"', "sh"
+    running = cluster.start(
+        *(mpi, [2, 1], *told, mpi.python, JOB, "outlive", json.dumps({"rank": 1})), survive=True
     )
-    assert done.code != 0 and done.seconds < 15 and "killed after" not in done.err, done
+    done = cluster.finish(running, 30)
+    assert done.seconds < 15 and "killed after" not in done.err, done
+    assert sorted(line["code"] for line in running.said() if "code" in line) == [0, 0, 137], done
 
 
 @pytest.mark.parametrize("how", ["leaves", "aborts"])

@@ -79,6 +79,17 @@ def test_a_host_whose_cable_is_cut(hosts: Any, mpi: Library) -> None:
     assert told == {0: 2, 1: 2, 2: 2, 3: 2}, f"{running.said()}\n{done.out}\n{done.err}"
 
 
+def test_all_that_runs_on_a_host_is_killed(hosts: Any, mpi: Library) -> None:
+    running = begin(hosts, mpi, [2, 1, 1], "divided")
+    running.wait_until(lambda told: len(told) == 4, 30)
+    time.sleep(0.3)
+    hosts.now.kill(2)
+    running.wait_until(lambda told: sum("left" in line for line in told) == 3, 30)
+    done = hosts.now.finish(running, 0.5)
+    told = {line["rank"]: line["left"] for line in running.said() if "left" in line}
+    assert told == {0: 3, 1: 3, 2: 3}, f"{running.said()}\n{done.out}\n{done.err}"
+
+
 def test_a_rank_that_comes_late_is_told_so(hosts: Any, mpi: Library) -> None:
     running = begin(hosts, mpi, [1, 2], "come_late", victim=1)
     running.wait_until(lambda told: sum("error" in line for line in told) == 2, 30)
