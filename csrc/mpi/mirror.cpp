@@ -209,6 +209,9 @@ bool Mirror::progress(bool mail) {
 // A send to a dead process is not tested any more, and its memory not given back: Open MPI 5.0 calls it complete, but goes on to
 // use its request, which may be another message's by then, and what that message needs is lost.
 void Mirror::look_for_dead_readers() {
+  constexpr uint64_t often = 12'500;  // ticks: some 5 us
+  if (pending_.empty() || ticks() - looked_ < often) return;
+  looked_ = ticks();
   for (const Outbound* out : pending_)
     if (group_.died(out->peer)) throw Error(ErrorKind::peer, group_.gone(out->peer), out->peer);
 }
@@ -252,7 +255,7 @@ bool Mirror::move_messages() {
       if (code) fail("MPI_Irecv", code, in->peer);
       in->waits_for_payload ? deliver(*in) : arrived(*in);
       // It may be all that is waited for: another test would be another look at the network.
-      if (!in->waits_for_payload) return true;
+      if (!in->waits_for_payload && pending_.empty()) return true;
       break;
     }
   }

@@ -130,6 +130,7 @@ class Mirror {
   std::vector<mpi::Request*> tested_;
   std::vector<int> writers_;  // whose mail is among the tested ones
   uint32_t turn_ = 0;
+  uint64_t looked_ = 0;  // for dead readers, in ticks
 
   std::vector<Peer> known_;                   // by rank
   std::deque<std::unique_ptr<Letter>> sent_;  // mail that is being sent
