@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import JOB
+from conftest import JOB, job
 from hosts import Job, Library
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -93,6 +93,12 @@ def test_all_that_runs_on_a_host_is_killed(hosts: Any, mpi: Library) -> None:
     done = hosts.now.finish(running, 0.5)
     told = {line["rank"]: line["left"] for line in running.said() if "left" in line}
     assert told == {0: 3, 1: 3, 2: 3}, f"{alive} {running.said()}\n{done.out}\n{done.err}"
+
+
+def test_a_rank_that_shrinks_while_others_wait(hosts: Any, mpi: Library) -> None:
+    for line in job(hosts(2), mpi, [2, 1], "shrink_while_others_wait")[:2]:
+        assert line["error"] == "PeerError" and line["peer"] == 2 and line["seconds"] < 3, line
+        assert "rank 2 shrinks the communicator" in line["text"] or "as rank" in line["text"], line
 
 
 def test_a_rank_that_comes_late_is_told_so(hosts: Any, mpi: Library) -> None:
