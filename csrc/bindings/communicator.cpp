@@ -129,7 +129,7 @@ std::pair<uint64_t, std::vector<int>> survivors(Handle& self, double timeout) {
 }
 
 void look(Handle& self) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   try {
     self.group().progress_all();
   } catch (const Error&) {  // one that is lost: the others' mail comes with the next look
@@ -205,10 +205,10 @@ void bind_communicator(py::module_& module) {
              return -1;
            })
       .def("survivors", &survivors, py::arg("timeout"))
-      .def("begin_shrink", &Communicator::begin_shrink, py::call_guard<py::gil_scoped_release>())
+      .def("begin_shrink", &Communicator::begin_shrink, py::call_guard<ReleasedGil>())
       .def(
           "end_shrink", [](Handle& self, uint64_t attempt) { end_shrink(self.group(), attempt); },
-          py::arg("attempt"), py::call_guard<py::gil_scoped_release>())
+          py::arg("attempt"), py::call_guard<ReleasedGil>())
       .def("look", &look, "Reads the mail from other hosts.")
       .def("open_door", [](Handle& self, uint64_t attempt,
                            const std::string& door) { open_door(self.group(), attempt, door); })
