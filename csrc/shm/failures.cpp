@@ -53,6 +53,8 @@ std::string in_seconds(uint64_t ns) {
 
 void Group::note_loss(ErrorKind kind, int culprit) {
   if (!mirror_) return;
+  if (kind == ErrorKind::peer && culprit >= 0 && shrinking(*this, culprit) && !died(culprit))
+    return;  // it is there
   const bool left =
       culprit >= 0 && control(culprit).presence.load(std::memory_order_acquire) == Presence::departed;
   if (kind == ErrorKind::transport || kind == ErrorKind::timeout || (kind == ErrorKind::peer && !left))

@@ -363,6 +363,15 @@ def come_late(comm: Any, victim: int) -> None:
     os._exit(0)
 
 
+def shrink_while_others_wait(comm: Any) -> None:
+    """The last rank shrinks a communicator that nobody has left; the others wait for it in a call, and hear of it."""
+    comm.barrier()
+    caught = {} if comm.rank == comm.size - 1 else catch(comm.barrier)
+    small = comm.shrink(timeout=20)
+    shrink_ranks.check(small, list(range(comm.size)))
+    say(rank=comm.rank, **caught)
+
+
 def divided(comm: Any) -> None:
     """All-reduces until something happens; then on with those that can be reached."""
     comm.all_reduce(np.ones(3))
