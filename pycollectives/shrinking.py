@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .bootstrap import hosted, spanning
 from .bootstrap.rendezvous import Rendezvous
 from .bootstrap.reunion import Agreement, Decision
-from .errors import BootstrapError, CollectiveTimeoutError, PeerError
+from .errors import BootstrapError, CollectiveTimeoutError, PeerError, TransportError
 from .family import Family
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ def shrink(comm: Communicator, timeout: float) -> Communicator:
             return type(comm)._of_family(
                 family, name, world, timeout=timeout, holds=holds, device=comm._device_options()
             )
-        except (BootstrapError, PeerError, CollectiveTimeoutError):
+        except BaseException as error:
             if family is not comm._family:
                 family.rendezvous.close()
-            if last:
+            # Between hosts MPI may be the first to notice a loss.
+            lost = (BootstrapError, PeerError, CollectiveTimeoutError, TransportError)
+            if last or not isinstance(error, lost):
                 raise
     raise AssertionError
 
@@ -67,7 +69,11 @@ def _agree(comm: Communicator, timeout: float) -> tuple[Decision, socket.socket 
         )
         found, listener = one.reach()
         decided = found.attempt
+        core.note_absent([rank for rank in range(comm.size) if rank not in found.ranks])
         return found, listener
+    except PeerError:  # the others have gone on without this rank
+        core.note_absent([rank for rank in range(comm.size) if rank != comm.rank])
+        raise
     finally:
         core.end_shrink(decided)
 

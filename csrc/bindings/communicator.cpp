@@ -209,6 +209,9 @@ void bind_communicator(py::module_& module) {
       .def(
           "end_shrink", [](Handle& self, uint64_t attempt) { end_shrink(self.group(), attempt); },
           py::arg("attempt"), py::call_guard<ReleasedGil>())
+      .def(
+          "note_absent", [](Handle& self, const std::vector<int>& ranks) { self.group().note_absent(ranks); },
+          py::arg("ranks"))
       .def("look", &look, "Reads the mail from other hosts.")
       .def("open_door", [](Handle& self, uint64_t attempt,
                            const std::string& door) { open_door(self.group(), attempt, door); })

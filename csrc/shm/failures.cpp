@@ -61,6 +61,12 @@ void Group::note_loss(ErrorKind kind, int culprit) {
     lost_.store(true, std::memory_order_relaxed);
 }
 
+void Group::note_absent(const std::vector<int>& ranks) {
+  for (const int rank : ranks)
+    if (mirror_ && control(rank).presence.load(std::memory_order_acquire) != Presence::departed)
+      lost_.store(true, std::memory_order_relaxed);
+}
+
 void Group::poison(ErrorKind kind, int culprit) {
   note_loss(kind, culprit);
   uint64_t word = static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(culprit + 1) << 24 |

@@ -131,6 +131,8 @@ class Group {
   // Has a communicator of this process failed because a rank died, stopped or could not be reached? MPI_Finalize would
   // wait for it.
   static bool lost_anybody() { return lost_.load(std::memory_order_relaxed); }
+  // The others go on without these ranks: those that have not left in order are lost.
+  void note_absent(const std::vector<int>& ranks);
   // Throws what the poison says; `sequence` is this rank's call. Requires poisoned().
   [[noreturn]] void raise_poison(uint64_t sequence);
   [[noreturn]] void raise_mismatch(uint64_t sequence);

@@ -35,6 +35,7 @@ from pycollectives.errors import PeerError
 _PAUSE = 0.02
 _CONNECT_SECONDS = 1.0
 _STRANGER_SECONDS = 10.0
+_STRANGERS = 64  # at the door at a time; the others wait in its queue
 _LONGEST_LINE = 1 << 20
 _GRACE = 5.0  # seconds beyond a timeout that whoever keeps it may take to say so
 
@@ -86,6 +87,13 @@ class Line:
         self.ended = True
 
 
+def _wait_for(sock: socket.socket) -> None:
+    """A moment, or until there is something to read; also where there are more than a thousand descriptors."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.poll(_PAUSE * 1000)
+
+
 def _seal(secret: bytes, text: str) -> str:
     return hmac.new(secret, b"pycollectives reunion " + text.encode(), hashlib.sha256).hexdigest()
 
@@ -117,7 +125,7 @@ class Reunion:
         """Those that have come because of the communicator `name` and have not gone again."""
         with self._lock:
             with contextlib.suppress(OSError):  # nobody else, or no descriptor: the rest stays in the queue
-                while True:
+                while sum(each.request is None for each in self._callers) < _STRANGERS:
                     sock, _ = self._listener.accept()
                     self._callers.append(Caller(Line(sock, self.secret), time.monotonic()))
             for caller in list(self._callers):
@@ -150,7 +158,7 @@ class Reunion:
 
     def wait(self) -> None:
         """A moment, or until somebody comes."""
-        select.select([self._listener], [], [], _PAUSE)
+        _wait_for(self._listener)
 
     def close(self) -> None:
         """Shut the door."""
@@ -243,7 +251,7 @@ class Agreement:
                     if self.gone(first):
                         return None
                     self._look()
-                    select.select([line.sock], [], [], _PAUSE)
+                    _wait_for(line.sock)
             finally:
                 line.close()
             time.sleep(_PAUSE)  # it has hung up: it is lost, as will be seen, or has given up
@@ -260,7 +268,11 @@ class Agreement:
         above = range(self.rank + 1, len(self.ranks))
         while True:
             self._look()
-            callers = [each for each in self.reunion.callers(self.name) if each.request]
+            callers = [
+                each
+                for each in self.reunion.callers(self.name)
+                if each.request and each.request["kind"] == "join"
+            ]
             come: dict[int, dict[str, Any]] = {}
             for caller in callers:
                 assert caller.request is not None
