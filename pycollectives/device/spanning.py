@@ -86,7 +86,9 @@ class SpanningDevice:
     def call(self, arguments: Arguments, *, async_op: bool, timeout: float) -> Any:
         """Make a call; `async_op`: return a `Work` at once. Raises UnsupportedError in a captured stream."""
         check_number([arguments.buffers.x, arguments.buffers.out], self.number)
-        ready = [self._module.record(stream_of(arguments.x))] if isinstance(arguments.x, DeviceView) else []
+        ready = []
+        if isinstance(arguments.x, DeviceView):
+            ready.append(self._module.record(self.number, stream_of(arguments.x)))
         if in_task(self.comm._native()):
             return self.finish(arguments, self.make(arguments, ready, time.monotonic() + timeout), timeout)
         work = SpanningWork(self, arguments, ready, timeout)
