@@ -244,6 +244,7 @@ class _Way:
             end = device.launch(kind, source, target, ready, left(self.deadline), wide=wide)
         wait_for(end, comm, self.deadline)  # also the last one: what the kernels found is raised here
         with inside.translating(inside.near):
+            device.settle()  # it may have been given up
             device.check()
         return end
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
 import emulated
 import numpy as np
 import on_device
 import pytest
 from ranks import threads
 
+import pycollectives as pc
 from pycollectives import device
+from pycollectives.device.combining import Combiner
+from pycollectives.device.inside import Inside
+from pycollectives.device.staging import Staging
 
 
 @pytest.mark.parametrize("piece_bytes", [4096, 1 << 20])
@@ -42,3 +51,69 @@ def test_default_streams_are_the_device_s() -> None:
         here, there = module.record(0, stream), module.record(3, stream)
         assert here.done and not there.done, "the stream of that device waits"
         assert there.wait_for(5.0) and module.current_device() == 0
+
+
+def hierarchical(fn: Callable[[Any, Inside, Callable[[], Any]], Any]) -> list[Any]:
+    """`fn(comm, inside, call)` on four ranks of one process, as if they were on two hosts; those of a host share launches."""
+    module, options = emulated.device(), device.emulated(fused=True)
+    module.configure(seed=9)
+    over = threading.Barrier(4)
+
+    def rank(comm: Any) -> Any:
+        combiner = Combiner(comm, options, 0)
+        inside = Inside(comm, options, 0, Staging(module, 0, 1 << 16), combiner, False, [[0, 1], [2, 3]])
+        x, out = np.arange(1000.0) * (comm.rank + 1), np.zeros(1000)
+        kind = comm._resolve("all_reduce", x, "sum", None, None, None, "hierarchical", False).kind
+
+        def call() -> Any:
+            end = inside.call(kind, x.ctypes.data, out.ctypes.data, [], time.monotonic() + 60)
+            assert end.wait_for(5.0)
+            return out
+
+        try:
+            return fn(comm, inside, call)
+        finally:
+            over.wait(60)
+            inside.close()
+            combiner.close()
+
+    return threads(4, rank)
+
+
+def test_hierarchical() -> None:
+    def fn(comm: Any, inside: Inside, call: Callable[[], Any]) -> bool:
+        return all(np.array_equal(call(), np.arange(1000.0) * 10) for _ in range(3))
+
+    assert hierarchical(fn) == [True] * 4
+
+
+def test_errors_of_the_whole_communicator_keep_their_ranks() -> None:
+    """Also while a rank waits for those of its host."""
+
+    def fn(comm: Any, inside: Inside, call: Callable[[], Any]) -> bool:
+        if comm.rank == 0:
+            with pytest.raises(pc.AbortedError) as found:
+                call()
+            return found.value.peer == 3
+        if comm.rank == 3:
+            time.sleep(0.2)
+            comm.abort()
+        return True
+
+    assert hierarchical(fn) == [True] * 4
+
+
+def test_a_shared_launch_that_is_given_up() -> None:
+    """The rank that waits for it does not take its output for written."""
+
+    def fn(comm: Any, inside: Inside, call: Callable[[], Any]) -> bool:
+        if comm.rank == 3:
+            time.sleep(0.2)
+            inside.device.abort()
+        elif comm.rank == 2:
+            with pytest.raises(pc.AbortedError, match="given up") as found:
+                call()
+            return found.value.peer == 3
+        return True
+
+    assert hierarchical(fn) == [True] * 4
