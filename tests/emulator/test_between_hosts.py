@@ -17,6 +17,7 @@ import pycollectives as pc
 from pycollectives import device
 from pycollectives.device.combining import Combiner
 from pycollectives.device.inside import Inside
+from pycollectives.device.spanning import together
 from pycollectives.device.staging import Staging
 
 
@@ -117,3 +118,18 @@ def test_a_shared_launch_that_is_given_up() -> None:
         return True
 
     assert hierarchical(fn) == [True] * 4
+
+
+@pytest.mark.parametrize("error", [pc.DeviceError, pc.PeerError, pc.UnsupportedError])
+def test_all_raise_what_one_has_found(error: Any) -> None:
+    """When they open their devices, or make an array; nobody waits for the others' next step."""
+
+    def fn(comm: Any) -> tuple[int | None, str, bool]:
+        with pytest.raises(pc.DeviceError) as found, together(comm, "a step"):
+            if comm.rank > 0:
+                raise error("no memory is left" * (comm.rank - 1))
+        with together(comm, "another one"):
+            pass
+        return found.value.peer, str(found.value), isinstance(found.value.__cause__, error)
+
+    assert threads(3, fn) == [(1, f"rank 1: {error.__name__}", rank > 0) for rank in range(3)]
