@@ -123,7 +123,14 @@ class SpanningDevice:
         return self.call(arguments, async_op=False, timeout=timeout)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Collective: an array in memory that is symmetric inside each host. Raises DeviceError on every rank."""
+        """Collective: an array in memory that is symmetric inside each host. Raises DeviceError on every rank.
+
+        It has its place in the queue of calls: those that were made before use the kernels and the ranks of the host, too.
+        """
+        make = functools.partial(self._empty, shape, dtype)
+        return TaskWork(self.comm, make, self.comm.timeout, "empty").wait()
+
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         self._arrays += 1
         with together(self.comm, f"device array {self._arrays}"):
             if self._inside is not None:

@@ -17,8 +17,9 @@ import pycollectives as pc
 from pycollectives import device
 from pycollectives.device.combining import Combiner
 from pycollectives.device.inside import Inside
-from pycollectives.device.spanning import together
+from pycollectives.device.spanning import SpanningDevice, together
 from pycollectives.device.staging import Staging
+from pycollectives.work import TaskWork
 
 
 @pytest.mark.parametrize("piece_bytes", [4096, 1 << 20])
@@ -133,3 +134,25 @@ def test_all_raise_what_one_has_found(error: Any) -> None:
         return found.value.peer, str(found.value), isinstance(found.value.__cause__, error)
 
     assert threads(3, fn) == [(1, f"rank 1: {error.__name__}", rank > 0) for rank in range(3)]
+
+
+def test_an_array_is_made_in_the_order_of_the_calls() -> None:
+    """Those that are still on their way use the same kernels and the same ranks."""
+
+    def fn(comm: Any, inside: Inside, call: Callable[[], Any]) -> tuple[bool, ...]:
+        spanning = SpanningDevice.__new__(
+            SpanningDevice
+        )  # without MPI, which it would ask for device pointers
+        spanning.comm, spanning._inside, spanning._arrays = comm, inside, 0
+
+        def slowly() -> Any:
+            time.sleep(0.1 * comm.rank)
+            return call().copy()
+
+        work = TaskWork(comm, slowly, 60.0, "a call")
+        x = spanning.empty((3, 5), np.dtype(np.float32))
+        over = work.done()
+        on_device.seen(x)[:] = comm.rank
+        return over, np.array_equal(work.wait(), np.arange(1000.0) * 10), x.shape == (3, 5)
+
+    assert hierarchical(fn) == [(True, True, True)] * 4
