@@ -247,7 +247,7 @@ class Device:
         stream = self._stream(arguments)
         if not async_op:
             self._launch(call, arguments, stream, timeout)
-            self.settle(self._rank.handed_in)
+            self.settle()
             if not stream:
                 self.synchronize()
             return arguments.buffers.finish()
@@ -265,6 +265,7 @@ class Device:
     ) -> Any:
         """A call on the own stream, from and to device memory, when the events `ready` have come; the event of its end.
 
+        The event also comes when a launch that ranks share is given up: `settle` raises that.
         `wide`: its output is of the accumulation type.
         """
         call = self.find(kind, wide=wide)
@@ -307,11 +308,15 @@ class Device:
             self._rank.launch_staged(call, address(buffers.x), target)
         self._guard.expect(timeout)
 
-    def settle(self, call: int) -> None:
-        """Wait on the host until all ranks that share a launch have made their part of this call. Raises what ended it."""
+    def settle(self, call: int | None = None) -> None:
+        """Wait on the host until all ranks that share a launch have made their part of this call, or of the last one.
+
+        Raises what ended it.
+        """
+        number = self._rank.handed_in if call is None else call
         try:
             try:
-                while not self._rank.settle(call, PERIOD):
+                while not self._rank.settle(number, PERIOD):
                     self._guard.check()
             except AbortedError:
                 self._guard.check()
@@ -322,7 +327,7 @@ class Device:
 
     def drain(self) -> None:
         """Wait on the host for all calls that were made so far. Raises what they found."""
-        self.settle(self._rank.handed_in)
+        self.settle()
         if self.share.fused:
             last = self._rank.mark()
             while not last.wait_for(PERIOD):
@@ -393,7 +398,7 @@ class DeviceCall:
         if not stream and buffers.x is not x:
             buffers.x[...] = x.reshape(buffers.x.shape)
         device._launch(self._call, arguments, stream, self._timeout)
-        device.settle(device._rank.handed_in)
+        device.settle()
         if not stream:
             device.synchronize()
         return buffers.finish()

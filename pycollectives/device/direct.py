@@ -170,12 +170,10 @@ class _Way:
         whole = LabelledKind("reduce_scatter", kind.dtype, sum(blocks), kind.operator, counts=tuple(blocks))
         ends: list[Any] = []
         for i, piece in enumerate(cut(comm._calls, whole, PIECE)):
-            (first, n), received = (
-                piece.gives[0],
-                self._memory(RECEIVED[i % 2], self.size * piece.gives[0][1]),
-            )
-            if i > 1:
+            if i > 1:  # the memory may be replaced by a larger piece of it
                 wait_for(ends[i - 2], comm, self.deadline)
+            first, n = piece.gives[0]
+            received = self._memory(RECEIVED[i % 2], self.size * n)
             own = source + piece.takes[self.rank][0] * self.item
             copied = self._copy([(received + self.rank * n * self.item, own, n * self.item)])
             self._exchange(

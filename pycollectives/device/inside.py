@@ -13,6 +13,8 @@ after both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,11 +98,15 @@ class Inside:
         self._last = getattr(_Way(self, kind, deadline), kind.verb)(source, target, ready)
         return self._last
 
-    def translated(self, error: CollectiveError, inner: Communicator) -> CollectiveError:
-        """An error of a communicator inside, with the ranks of the whole one."""
-        peer = None if error.peer is None else self.comm.world_ranks.index(inner.world_ranks[error.peer])
-        name = inner.name.rpartition("/")[2]
-        return type(error)(f"in {name!r}: {error}", rank=self.comm.rank, peer=peer)
+    @contextmanager
+    def translating(self, inner: Communicator) -> Iterator[None]:
+        """Errors of a communicator inside are raised with the ranks of the whole one."""
+        try:
+            yield
+        except CollectiveError as error:
+            peer = None if error.peer is None else self.comm.world_ranks.index(inner.world_ranks[error.peer])
+            name = inner.name.rpartition("/")[2]
+            raise type(error)(f"in {name!r}: {error}", rank=self.comm.rank, peer=peer) from None
 
     def abort(self) -> None:
         """End what runs inside."""
@@ -232,13 +238,14 @@ class _Way:
         kind = LabelledKind(
             verb, self.kind.dtype, count, partial, named=named, counts=counts, label=self.label
         )
-        device, comm = self.inside.device, self.inside.comm
-        try:
+        device, comm = self.inside.device, self.inside.comm  # what `comm` raises has its own ranks
+        inside = self.inside
+        with inside.translating(inside.near):
             end = device.launch(kind, source, target, ready, left(self.deadline), wide=wide)
-            wait_for(end, comm, self.deadline)  # also the last one: what the kernels found is raised here
+        wait_for(end, comm, self.deadline)  # also the last one: what the kernels found is raised here
+        with inside.translating(inside.near):
+            device.settle()  # it may have been given up
             device.check()
-        except CollectiveError as error:
-            raise self.inside.translated(error, self.inside.near) from None
         return end
 
     def _lane(self, verb: str, count: int, source: int, target: int, ready: list[Any]) -> Any:
@@ -248,9 +255,7 @@ class _Way:
         dtype = self.kind.dtype if operator is None else self.partial
         kind = LabelledKind(verb, dtype, count, operator, label=self.label)
         lane, direct = self.inside.lane, self.inside.direct
-        try:
+        with self.inside.translating(lane):
             if direct is not None:
                 return direct.call(kind, source, target, ready, self.deadline)
             return self.inside.staging.call(lane, kind, source, target, ready, self.deadline)
-        except CollectiveError as error:
-            raise self.inside.translated(error, lane) from None

@@ -15,7 +15,8 @@ import functools
 import json
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class SpanningDevice:
 
     `number`: of the device, -1 for the current one. `answer`: may MPI take device pointers, and why.
 
-    Raises DeviceError on every rank if one of them has no device.
+    Raises DeviceError on every rank if one of them has no device, or cannot open what calls between hosts need.
     """
 
     def __init__(self, comm: Communicator, options: Options, number: int = -1) -> None:
@@ -64,10 +65,11 @@ class SpanningDevice:
             self._module = native(options.emulated)
             self.number = self._module.current_device() if number < 0 else number
             self._staging = Staging(self._module, self.number, comm.settings.stage_bytes)
+            self._combiner = Combiner(comm, options, self.number)
             network = comm._network
             assert network is not None
             mine = ask(network.library, network.comm, comm.settings.cuda_aware_mpi)
-        except DeviceError as error:
+        except CollectiveError as error:
             problem = str(error)
         offer = json.dumps({"error": problem, "direct": mine.direct, "why": mine.why})
         offers = [json.loads(text) for text, _ in comm._exchange("device between hosts", offer.encode())]
@@ -75,18 +77,25 @@ class SpanningDevice:
             if one["error"]:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
         self.answer = agree([Answer(one["direct"], one["why"]) for one in offers])
-        self._combiner = Combiner(comm, options, self.number)
         self._direct: Direct | None = None
-        if self.answer.direct:
-            self._direct = Direct(comm, self._staging.copies, self._combiner)
-        self._inside = Inside.of(
-            comm, options, self.number, self._staging, self._combiner, direct=self.answer.direct
-        )
+        self._inside: Inside | None = None
+        try:
+            with together(comm, "device opened between hosts"):
+                if self.answer.direct:
+                    self._direct = Direct(comm, self._staging.copies, self._combiner)
+                self._inside = Inside.of(
+                    comm, options, self.number, self._staging, self._combiner, direct=self.answer.direct
+                )
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, arguments: Arguments, *, async_op: bool, timeout: float) -> Any:
         """Make a call; `async_op`: return a `Work` at once. Raises UnsupportedError in a captured stream."""
         check_number([arguments.buffers.x, arguments.buffers.out], self.number)
-        ready = [self._module.record(stream_of(arguments.x))] if isinstance(arguments.x, DeviceView) else []
+        ready = []
+        if isinstance(arguments.x, DeviceView):
+            ready.append(self._module.record(self.number, stream_of(arguments.x)))
         if in_task(self.comm._native()):
             return self.finish(arguments, self.make(arguments, ready, time.monotonic() + timeout), timeout)
         work = SpanningWork(self, arguments, ready, timeout)
@@ -114,22 +123,19 @@ class SpanningDevice:
         return self.call(arguments, async_op=False, timeout=timeout)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Collective: an array in memory that is symmetric inside each host. Raises DeviceError on every rank."""
-        made, problem = None, ""
-        try:
-            if self._inside is not None:
-                made = self._inside.device.empty(shape, dtype)
-            else:
-                made = alone(self._module, self.number, shape, dtype)
-        except DeviceError as error:
-            problem = str(error)
+        """Collective: an array in memory that is symmetric inside each host. Raises DeviceError on every rank.
+
+        It has its place in the queue of calls: those that were made before use the kernels and the ranks of the host, too.
+        """
+        make = functools.partial(self._empty, shape, dtype)
+        return TaskWork(self.comm, make, self.comm.timeout, "empty").wait()
+
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         self._arrays += 1
-        for rank, (text, _) in enumerate(
-            self.comm._exchange(f"device array {self._arrays}", problem.encode())
-        ):
-            if text:
-                raise DeviceError(f"rank {rank}: {text.decode()}", rank=self.comm.rank, peer=rank)
-        return made
+        with together(self.comm, f"device array {self._arrays}"):
+            if self._inside is not None:
+                return self._inside.device.empty(shape, dtype)
+            return alone(self._module, self.number, shape, dtype)
 
     def make(self, arguments: Arguments, ready: list[Any], deadline: float) -> Any:
         """A call in its turn; returns the event of its end. A rank that cannot go on tells the others."""
@@ -192,6 +198,22 @@ class SpanningDevice:
         if self._inside is not None:
             self._inside.close()
         self._combiner.close()
+
+
+@contextmanager
+def together(comm: Communicator, what: str) -> Iterator[None]:
+    """Collective: a step that may fail on some ranks, or on one host. Then all of them raise, and none waits for the others.
+
+    DeviceError names the first rank that has failed; what that one has found is the cause there.
+    """
+    problem, cause = "", None
+    try:
+        yield
+    except CollectiveError as error:
+        problem, cause = str(error) or type(error).__name__, error
+    for rank, (text, _) in enumerate(comm._exchange(what, problem.encode())):
+        if text:
+            raise DeviceError(f"rank {rank}: {text.decode()}", rank=comm.rank, peer=rank) from cause
 
 
 def explain_way(comm: Communicator, kind: Kind) -> str:

@@ -111,7 +111,12 @@ def staged(comm: Any, emulated: bool, piece_bytes: int) -> int:
         deadline = time.monotonic() + 60
         address = 0 if target is None else target.address
         end = staging.call(
-            comm, arguments.kind, source.address, address, [module.record(Held.stream)], deadline
+            comm,
+            arguments.kind,
+            source.address,
+            address,
+            [module.record(module.current_device(), Held.stream)],
+            deadline,
         )
         wait_for(end, comm, deadline)
         assert (expected is None) == (target is None)

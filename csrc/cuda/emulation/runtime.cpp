@@ -14,7 +14,6 @@
 
 namespace {
 
-constexpr int kDevices = 8;
 thread_local int device_ = 0;
 
 // Device memory that other processes can open, and theirs.
@@ -83,6 +82,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorPeerAccessAlreadyEnabled:

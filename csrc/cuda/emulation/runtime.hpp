@@ -16,6 +16,7 @@ enum cudaError_t : int {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
@@ -23,6 +24,7 @@ enum cudaError_t : int {
 };
 
 namespace pc::emulation {
+inline constexpr int kDevices = 8;
 struct Stream;
 struct Event;
 }  // namespace pc::emulation

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -13,6 +14,16 @@
 #include "cuda/emulation/runtime.hpp"
 
 namespace pc::emulation {
+
+namespace {
+
+int current_device() {
+  int device;
+  static_cast<void>(cudaGetDevice(&device));
+  return device;
+}
+
+}  // namespace
 
 struct Gang {
   int size = 0;
@@ -43,6 +54,7 @@ struct Stream {
   std::vector<Stream*> guests;  // of a rank's own stream: those of the caller
   std::shared_ptr<Gang> gang;   // the same
   std::string name;
+  const int device = current_device();
   int rank = 0;
   bool running = false, broken = false, waits = false, capturing = false;
   std::vector<Job> captured;
@@ -52,6 +64,7 @@ struct Event {
   std::shared_ptr<Progress> progress;
   uint64_t position = 0;
   Stream* stream = nullptr;
+  int device = current_device();
 };
 
 namespace {
@@ -64,12 +77,15 @@ Options options_;
 std::string trouble_;
 bool running = false;  // the machine
 
-// The handles 1 and 2 are the default streams: of all threads, and of each.
+// The handles 1 and 2 are the default streams of the current device: of all threads, and of each.
 Stream* resolve(cudaStream_t stream) {
-  static Stream* legacy = new Stream;
-  static thread_local Stream* own = new Stream;
+  static std::array<Stream*, kDevices> legacy;
+  static thread_local std::array<Stream*, kDevices> own;
   const auto handle = reinterpret_cast<uintptr_t>(stream);
-  return handle == 1 ? legacy : handle == 2 ? own : stream;
+  if (handle != 1 && handle != 2) return stream;
+  Stream*& one = (handle == 1 ? legacy : own)[static_cast<size_t>(current_device())];
+  if (!one) one = new Stream;
+  return one;
 }
 
 void forget(Stream& stream) {
@@ -226,8 +242,7 @@ namespace {
 cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
                    size_t shared_bytes, cudaStream_t on, cudaStream_t home, const std::vector<int>* ranks,
                    unsigned share) {
-  int device;
-  static_cast<void>(cudaGetDevice(&device));
+  const int device = current_device();
   const auto copy = std::make_shared<std::vector<char>>(static_cast<const char*>(argument),
                                                         static_cast<const char*>(argument) + bytes);
   const std::scoped_lock lock(mutex_);
@@ -410,7 +425,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::scoped_lock lock(mutex_);
   Stream& one = *resolve(stream);
-  *event = {one.progress, one.progress->issued, &one};
+  if (event->device != one.device) return cudaErrorInvalidResourceHandle;
+  *event = {one.progress, one.progress->issued, &one, one.device};
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

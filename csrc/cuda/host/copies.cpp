@@ -76,7 +76,8 @@ void copy_on(cudaStream_t stream, const std::vector<Copy>& copies) {
             "copying on the device");
 }
 
-std::shared_ptr<Event> record_on(cudaStream_t stream) {
+std::shared_ptr<Event> record_on(int device, cudaStream_t stream) {
+  const On on(device);  // the handles of the default streams mean those of the current one
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
   if (status != cudaStreamCaptureStatusNone)

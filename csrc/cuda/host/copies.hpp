@@ -49,7 +49,7 @@ class Copies {
 // Copies from device memory to device memory, on the caller's stream.
 void copy_on(cudaStream_t stream, const std::vector<Copy>& copies);
 
-// Where a caller's stream stands. Throws Error(unsupported) while it is captured: the host has to wait for it.
-std::shared_ptr<Event> record_on(cudaStream_t stream);
+// Where a caller's stream of `device` stands. Throws Error(unsupported) while it is captured: the host has to wait for it.
+std::shared_ptr<Event> record_on(int device, cudaStream_t stream);
 
 }  // namespace pc::cuda

@@ -5,6 +5,7 @@
 #include "bindings/gil.hpp"
 #include "cuda/host/copies.hpp"
 #include "cuda/host/module.hpp"
+#include "cuda/host/on_device.hpp"
 
 namespace py = pybind11;
 
@@ -19,7 +20,13 @@ void bind_copies(py::module_& module) {
   py::class_<Event, std::shared_ptr<Event>>(module, "Event", py::module_local(),
                                             "When what has been queued on a stream so far is over.")
       .def_property_readonly("done", &Event::done)
-      .def("hold", [](Event& self, uintptr_t stream) { self.hold(stream_of(stream)); })
+      .def(
+          "hold",
+          [](Event& self, uintptr_t stream) {
+            const On on(self.device());
+            self.hold(stream_of(stream));
+          },
+          py::arg("stream"), "A stream of the same device waits for it.")
       .def(
           "wait_for",
           [](const Event& self, double seconds) {
@@ -27,7 +34,9 @@ void bind_copies(py::module_& module) {
             return self.wait_for(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
           },
           py::arg("seconds"), "The host waits; False if it is not over then.");
-  module.def("record", [](uintptr_t stream) { return record_on(stream_of(stream)); });
+  module.def(
+      "record", [](int device, uintptr_t stream) { return record_on(device, stream_of(stream)); },
+      py::arg("device"), py::arg("stream"), "Where a stream of `device` stands.");
   module.def(
       "copy_on",
       [](uintptr_t stream, const std::vector<Copy>& copies) {

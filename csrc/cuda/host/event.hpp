@@ -10,10 +10,12 @@
 
 namespace pc::cuda {
 
+// It belongs to the device that is the current one when it is made, and is recorded on streams of that one only.
 class Event {
  public:
   // `later`: it will be recorded, and is not over before.
   explicit Event(bool later = false) : recorded_(!later) {
+    check(cudaGetDevice(&device_), "asking for the current device");
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
   }
   ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
@@ -23,6 +25,7 @@ class Event {
     recorded_.store(true, std::memory_order_release);
   }
   void give_up() { recorded_.store(true, std::memory_order_release); }  // there will be nothing to wait for
+  int device() const { return device_; }
   bool done() const {
     return recorded_.load(std::memory_order_acquire) && cudaEventQuery(event_) == cudaSuccess;
   }
@@ -50,6 +53,7 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+  int device_ = 0;
   std::atomic<bool> recorded_;
 };
 
