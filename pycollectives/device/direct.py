@@ -77,13 +77,17 @@ class Direct:
 
     def exchange(self, receives: Messages, sends: Messages, deadline: float) -> None:
         """Move messages. Raises TransportError, PeerError, CollectiveTimeoutError."""
-        self._exchanger.start(receives, sends)
-        while not self._exchanger.wait(LOOK):
-            self.comm._native().check()
-            if time.monotonic() > deadline:
-                raise CollectiveTimeoutError(
-                    "a call between devices of several hosts did not end in time", rank=self.comm.rank
-                )
+        try:
+            self._exchanger.start(receives, sends)
+            while not self._exchanger.wait(LOOK):
+                self.comm._native().check()
+                if time.monotonic() > deadline:
+                    raise CollectiveTimeoutError(
+                        "a call between devices of several hosts did not end in time", rank=self.comm.rank
+                    )
+        except BaseException:
+            self._exchanger.give_up()  # nothing may come to the caller's memory after this
+            raise
 
 
 class _Way:
