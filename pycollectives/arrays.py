@@ -185,7 +185,7 @@ def _prepare_on_device(
         check_overlap(x, view, shift)
         if not view.flags.c_contiguous:
             raise UnsupportedError("out in device memory must be contiguous")
-    return DeviceBuffers(source, view, view, target)
+    return DeviceBuffers(source, view, view, target.owner if isinstance(target, DeviceView) else target)
 
 
 @lru_cache(maxsize=256)

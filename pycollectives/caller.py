@@ -15,6 +15,7 @@ from . import _core, dispatch, ops, settings
 from .arguments import Arguments, Options, resolve
 from .arrays import Array, address, as_input, widened
 from .calls import Calls, Kind
+from .device.arrays import issued
 from .device.opening import AnyDevice
 from .errors import InvalidArgumentError
 from .group import current
@@ -88,7 +89,11 @@ class Caller(_core.Endpoint):
         core = self._native()
         if async_op and _exchanges(verb, counts):
             self._options(verb, op, root, algorithm)  # what can be checked at once
-            x, limit = x if x is None else as_input(x), self._limit(timeout)
+            limit = self._limit(timeout)
+            if x is not None:
+                x = as_input(issued(x))
+            elif out is not None:
+                out = issued(out, whole=False)
             return TaskWork(
                 self,
                 functools.partial(

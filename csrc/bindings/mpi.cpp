@@ -123,10 +123,12 @@ void bind_mpi(py::module_& module) {
              const ReleasedGil release;
              self.start(in, out);
            })
-      .def("wait", [](DirectExchange& self, double seconds) {
-        const ReleasedGil release;
-        return self.wait(nanoseconds(seconds));
-      });
+      .def("wait",
+           [](DirectExchange& self, double seconds) {
+             const ReleasedGil release;
+             return self.wait(nanoseconds(seconds));
+           })
+      .def("give_up", &DirectExchange::give_up, py::call_guard<ReleasedGil>());
   py::class_<MirrorPing>(module, "MirrorPing",
                          "Messages to a rank on another host and back, as collectives send them.")
       .def(py::init([](Handle& core, int peer) { return std::make_unique<MirrorPing>(core.group(), peer); }),

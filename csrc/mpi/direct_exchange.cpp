@@ -28,7 +28,9 @@ DirectExchange::DirectExchange(Group& group, std::shared_ptr<const mpi::Library>
       tag_(tag),
       posted_(std::make_unique<std::deque<Posted>>()) {}
 
-DirectExchange::~DirectExchange() {
+DirectExchange::~DirectExchange() { give_up(); }
+
+void DirectExchange::give_up() noexcept {
   const auto under_way = [this] {
     return std::any_of(posted_->begin(), posted_->end(), [](const Posted& p) { return p.request.active(); });
   };
@@ -45,7 +47,9 @@ DirectExchange::~DirectExchange() {
       }
     }
   }
-  if (under_way()) static_cast<void>(posted_.release());  // MPI still owns some of it
+  if (!under_way()) return;
+  static_cast<void>(posted_.release());  // MPI still owns some of it
+  posted_ = std::make_unique<std::deque<Posted>>();
 }
 
 void DirectExchange::start(const std::vector<Message>& receives, const std::vector<Message>& sends) {

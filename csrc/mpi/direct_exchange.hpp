@@ -25,13 +25,16 @@ class DirectExchange {
   // `world[r]`: rank r's rank in the MPI communicator `comm`, in which `tag` is this group's.
   DirectExchange(Group& group, std::shared_ptr<const mpi::Library> library, uint64_t comm,
                  std::vector<int> world, int tag);
-  ~DirectExchange();  // ends what is still on its way
+  ~DirectExchange();  // gives up
   DirectExchange(const DirectExchange&) = delete;
 
   // Posts them; all earlier ones are over. Empty messages are none. Throws Error(transport, peer).
   void start(const std::vector<Message>& receives, const std::vector<Message>& sends);
   // Moves them; false if some are still on their way after `ns`. Throws Error(transport, peer, and what has ended the group).
   bool wait(uint64_t ns);
+  // Ends what is still on its way, after an error: what comes later finds no memory to be written to. Where MPI does not let go of
+  // it in a fraction of a second, that memory has to stay.
+  void give_up() noexcept;
 
  private:
   struct Posted {

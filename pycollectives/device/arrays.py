@@ -21,6 +21,7 @@ from ..errors import InvalidArgumentError, UnsupportedError
 
 CUDA, CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 LEGACY_STREAM = 1  # the default stream, as a handle
+KNOWN = ("owner", "library", "number", "stream", "keep", "at")  # of a view
 
 # DLPack's type codes, with the bits of one element.
 _DLPACK = {
@@ -40,7 +41,7 @@ class DeviceView(np.ndarray[Any, Any]):
     """The shape, the strides, the type and the address of an array in device memory.
 
     `owner`: the caller's array; `library`: the package that it is from; `number`: the device's, -1 where it does not say;
-    `stream`: the handle of the stream that its data are ready on.
+    `stream`: the handle of the stream that its data are ready on; `at`: of that of a call that was issued earlier, or None.
     """
 
     owner: Any
@@ -48,10 +49,11 @@ class DeviceView(np.ndarray[Any, Any]):
     number: int
     stream: int
     keep: Any
+    at: int | None = None
 
     def __array_finalize__(self, parent: Any) -> None:
         if isinstance(parent, DeviceView):
-            for name in ("owner", "library", "number", "stream", "keep"):
+            for name in KNOWN:
                 setattr(self, name, getattr(parent, name, None))
 
     def __repr__(self) -> str:  # NumPy's would read the memory
@@ -81,7 +83,12 @@ def view_of(x: Any) -> DeviceView | None:
 
 
 def stream_of(x: DeviceView) -> int:
-    """The stream to work on: the current one of this thread where the library has such, else the one that the array names."""
+    """The stream to work on: the current one of this thread where the library has such, else the one that the array names.
+
+    Of an array of `issued`: what it was then.
+    """
+    if x.at is not None:
+        return x.at
     if x.library == "torch":
         stream = sys.modules["torch"].cuda.current_stream(x.number).cuda_stream
     elif x.library == "cupy":
@@ -91,10 +98,22 @@ def stream_of(x: DeviceView) -> int:
     return int(stream) or LEGACY_STREAM
 
 
+def issued(x: Any, *, whole: bool = True) -> Any:
+    """`x` for a call that another thread makes later: if it is in device memory, a view that keeps the stream to work on.
+
+    `whole`: a strided one is copied now, on that stream. Raises as `view_of` and `contiguous`.
+    """
+    if (found := view_of(x)) is None:
+        return x
+    view = (contiguous(found) if whole else found).view()
+    view.at = stream_of(view)
+    return view
+
+
 def absent(out: DeviceView) -> DeviceView:
     """No elements, on the device of `out`: the input of a rank that has none."""
     view = np.empty((0,) * max(1, out.ndim), out.dtype).view(DeviceView)
-    for name in ("owner", "library", "number", "stream", "keep"):
+    for name in KNOWN:
         setattr(view, name, getattr(out, name))
     return view
 

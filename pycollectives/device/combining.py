@@ -39,7 +39,8 @@ class Combiner:
     """A device side of one rank alone. Raises DeviceError."""
 
     def __init__(self, comm: Communicator, options: Options, number: int) -> None:
-        module = native(options.emulated)
+        self.module = module = native(options.emulated)
+        self.number = number
         self._options, self._copy_on = options, module.copy_on
         self._blocks = min(options.blocks, module.capacity(number, options.threads, 1))
         self._rank = module.Rank(

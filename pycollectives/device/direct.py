@@ -25,6 +25,7 @@ from ..calls import Kind
 from ..errors import CollectiveTimeoutError
 from ..fusion import LabelledKind
 from .combining import Combiner
+from .extension import chosen_device
 from .pieces import cut
 from .staging import LOOK, left, wait_for
 
@@ -77,13 +78,18 @@ class Direct:
 
     def exchange(self, receives: Messages, sends: Messages, deadline: float) -> None:
         """Move messages. Raises TransportError, PeerError, CollectiveTimeoutError."""
-        self._exchanger.start(receives, sends)
-        while not self._exchanger.wait(LOOK):
-            self.comm._native().check()
-            if time.monotonic() > deadline:
-                raise CollectiveTimeoutError(
-                    "a call between devices of several hosts did not end in time", rank=self.comm.rank
-                )
+        with chosen_device(self._combiner.module, self._combiner.number):  # MPI works on the current one
+            try:
+                self._exchanger.start(receives, sends)
+                while not self._exchanger.wait(LOOK):
+                    self.comm._native().check()
+                    if time.monotonic() > deadline:
+                        raise CollectiveTimeoutError(
+                            "a call between devices of several hosts did not end in time", rank=self.comm.rank
+                        )
+            except BaseException:
+                self._exchanger.give_up()  # nothing may come to the caller's memory after this
+                raise
 
 
 class _Way:

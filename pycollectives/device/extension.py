@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import DeviceError
@@ -18,3 +20,14 @@ def native(emulated: bool) -> Any:
         raise DeviceError(
             f"the extension {name} was not built (it needs {how} at build time): {error}"
         ) from error
+
+
+@contextmanager
+def chosen_device(module: Any, number: int) -> Iterator[None]:
+    """Device `number` is this thread's current one: others than the extension look there. Raises DeviceError."""
+    before = module.current_device()
+    module.use_device(number)
+    try:
+        yield
+    finally:
+        module.use_device(before)

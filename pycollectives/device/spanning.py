@@ -60,6 +60,9 @@ class SpanningDevice:
         self.comm, self.options = comm, options
         self.number, self._arrays = number, 0
         self._under_way: deque[tuple[Any, Arguments]] = deque()
+        self._lost: list[
+            Arguments
+        ] = []  # of calls that have failed: MPI, or a copy, may still work on their arrays
         mine, problem = Answer(False, "no device"), ""
         try:
             self._module = native(options.emulated)
@@ -152,6 +155,7 @@ class SpanningDevice:
         except (InvalidArgumentError, UnsupportedError, ScheduleError):
             raise  # on all ranks, before anything has moved
         except BaseException as error:
+            self._lost.append(arguments)
             raise self._ended_by(error) from None
         while self._under_way and self._under_way[0][0].done:
             self._under_way.popleft()

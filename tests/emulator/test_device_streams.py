@@ -104,6 +104,37 @@ def test_async_runs_beside_the_stream(fused: bool) -> None:
     assert run(2, fn, fused=fused) == [True] * 2
 
 
+@pytest.mark.parametrize("kind", [fake.CupyArray, fake.TorchTensor])
+def test_async_calls_that_exchange_counts_first(kind: Any) -> None:
+    """Another thread makes them, which has another current stream, or none; they work on that of their issue."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        n, r = comm.size, comm.rank
+        later = np.arange(2 * r + 2, dtype=np.float32) + 10 * r
+        x, strided = np.full(2 * r + 2, np.nan, np.float32), np.zeros((3, 2), np.int32) + r
+        copy(stream, x, later)
+        blocks, mine = np.repeat(np.arange(n), 2) + 5.0, np.zeros(2)
+        out = kind(mine)
+        works = [
+            comm.all_gatherv(kind(x), async_op=True),
+            comm.all_to_allv(kind(strided[:, 0]), [1] * n, async_op=True),
+            comm.scatterv(kind(blocks) if r == 0 else None, [2] * n, root=0, out=out, async_op=True),
+        ]
+        until = time.monotonic() + 30
+        while not all(work.done() for work in works) and time.monotonic() < until:
+            time.sleep(0.001)  # not this thread makes them
+        gathered, exchanged, scattered = (work.wait() for work in works)
+        assert isinstance(gathered, kind) and isinstance(exchanged, kind) and scattered is out
+        everyone = np.concatenate([np.arange(2 * k + 2) + 10 * k for k in range(n)])
+        return lambda: (
+            np.array_equal(gathered.memory, everyone)
+            and np.array_equal(exchanged.memory, np.arange(n))
+            and np.array_equal(mine, [r + 5.0] * 2)
+        )
+
+    assert run(3, fn) == [True] * 3
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_calls_run_in_order_whatever_their_streams(fused: bool) -> None:
     def fn(comm: Any, stream: int) -> Callable[[], bool]:

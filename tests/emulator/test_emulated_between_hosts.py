@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import emulated
@@ -156,3 +158,30 @@ def test_an_array_is_made_in_the_order_of_the_calls() -> None:
         return over, np.array_equal(work.wait(), np.arange(1000.0) * 10), x.shape == (3, 5)
 
     assert hierarchical(fn) == [(True, True, True)] * 4
+
+
+def test_memory_between_steps_is_for_other_processes_too() -> None:
+    """MPI exports it, or registers it with the network adapter. What is outgrown stays for those that still use it."""
+    module = emulated.device()
+    module.configure(seed=3, shared=True)  # plain memory is a file then
+    try:
+        copies = module.Copies(0)
+        first = copies.scratch(0, 4096)
+        assert copies.scratch(0, 100) == first != copies.scratch(1, 4096)
+        values = (ctypes.c_char * 4096).from_address(first)
+        values[:] = b"x" * 4096
+        second = copies.scratch(0, 5000)
+        assert second != first and values[:] == b"x" * 4096
+        assert copies.scratch(0, 6000) == second, "half as much again, for what comes next"
+        assert {first, second} <= exported(), "of plain allocation"
+        with pytest.raises(pc.DeviceError, match="out of memory"):
+            copies.scratch(0, 1 << 50)
+        assert copies.scratch(0, 4096) in exported()
+    finally:
+        module.configure(seed=3)
+
+
+def exported() -> set[int]:
+    """Where this process has mapped emulated device memory that others can map."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {int(line.partition("-")[0], 16) for line in lines if "emulated device memory" in line}

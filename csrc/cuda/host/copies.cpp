@@ -1,6 +1,7 @@
 #include "cuda/host/copies.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "cuda/host/on_device.hpp"
 
@@ -15,7 +16,6 @@ Copies::Copies(int device) : device_(device) {
 
 Copies::~Copies() {
   const NotCaptured mode;
-  for (StreamMemory& memory : scratch_) memory = StreamMemory();
   for (cudaStream_t stream : streams_) {
     if (!stream) continue;
     static_cast<void>(cudaStreamSynchronize(stream));
@@ -23,6 +23,9 @@ Copies::~Copies() {
   }
   for (char* memory : memory_)
     if (memory) static_cast<void>(cudaFreeHost(memory));
+  free_outgrown();
+  for (char* memory : scratch_)
+    if (memory) static_cast<void>(cudaFree(memory));
 }
 
 char* Copies::buffer(uint32_t which, size_t bytes) {
@@ -39,14 +42,28 @@ char* Copies::buffer(uint32_t which, size_t bytes) {
 }
 
 char* Copies::scratch(uint32_t which, size_t bytes) {
-  StreamMemory& memory = scratch_.at(which);
-  if (memory.bytes() < bytes) {
-    const On on(device_);
-    const NotCaptured mode;
-    memory = StreamMemory(bytes, streams_[0]);
-    check(cudaStreamSynchronize(streams_[0]), "allocating device memory");
+  char*& memory = scratch_.at(which);
+  size_t& had = scratch_bytes_[which];
+  if (had >= bytes) return memory;
+  const On on(device_);
+  const NotCaptured mode;
+  void* larger = nullptr;
+  const size_t ample = std::max(bytes, had + had / 2);  // so that what is outgrown stays little
+  if (memory) outgrown_.push_back(std::exchange(memory, nullptr));
+  had = 0;
+  if (cudaMalloc(&larger, ample) == cudaSuccess) {
+    had = ample;
+  } else {
+    static_cast<void>(cudaGetLastError());
+    free_outgrown();
+    check(cudaMalloc(&larger, bytes), "allocating device memory");
+    had = bytes;
   }
-  return memory.data();
+  return memory = static_cast<char*>(larger);
+}
+
+void Copies::free_outgrown() noexcept {
+  for (char* memory : std::exchange(outgrown_, {})) static_cast<void>(cudaFree(memory));
 }
 
 void Copies::follow(Way way, const Event& event) {

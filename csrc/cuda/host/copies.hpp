@@ -31,7 +31,8 @@ class Copies {
 
   // Pinned memory of at least so many bytes. Nothing may be using the buffer. Throws Error(device).
   char* buffer(uint32_t which, size_t bytes);
-  // Device memory for what lies between two steps; the same rules.
+  // Device memory for what lies between two steps; the same rules. MPI may be given it, so it is cudaMalloc's, which other processes
+  // and network adapters can map.
   char* scratch(uint32_t which, size_t bytes);
   // The copies to come wait for what `event` marks.
   void follow(Way way, const Event& event);
@@ -39,11 +40,16 @@ class Copies {
   std::shared_ptr<Event> copy(Way way, const std::vector<Copy>& copies);
 
  private:
+  void free_outgrown() noexcept;
+
   const int device_;
   cudaStream_t streams_[2] = {};
   std::array<char*, kBuffers> memory_{};
   std::array<size_t, kBuffers> bytes_{};
-  std::array<StreamMemory, kScratches> scratch_;
+  std::array<char*, kScratches> scratch_{};
+  std::array<size_t, kScratches> scratch_bytes_{};
+  std::vector<char*>
+      outgrown_;  // to give back plain memory may wait for kernels, and these for a rank that waits here
 };
 
 // Copies from device memory to device memory, on the caller's stream.
