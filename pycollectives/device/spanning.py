@@ -60,9 +60,7 @@ class SpanningDevice:
         self.comm, self.options = comm, options
         self.number, self._arrays = number, 0
         self._under_way: deque[tuple[Any, Arguments]] = deque()
-        self._lost: list[
-            Arguments
-        ] = []  # of calls that have failed: MPI, or a copy, may still work on their arrays
+        self._lost: list[Arguments] = []  # of failed calls: MPI, or a copy, may still work on their arrays
         mine, problem = Answer(False, "no device"), ""
         try:
             self._module = native(options.emulated)
