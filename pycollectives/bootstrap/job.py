@@ -98,11 +98,14 @@ class Job:
         self.broker.close()
 
     def _start(self, rank: int, command: list[str], env: dict[str, str]) -> None:
-        started = RankProcess(rank, self.n, command, env, self.sinks, prefix=self.prefix)
-        if self.bind:
-            cores = cores_of(rank, self.n, sorted(os.sched_getaffinity(0)))
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                os.sched_setaffinity(started.process.pid, cores)
+        own = os.sched_getaffinity(0)
+        if self.bind:  # a child has the affinity of the thread that starts it
+            os.sched_setaffinity(0, cores_of(rank, self.n, sorted(own)))
+        try:
+            started = RankProcess(rank, self.n, command, env, self.sinks, prefix=self.prefix)
+        finally:
+            if self.bind:
+                os.sched_setaffinity(0, own)
         self.ranks.append(started)
         for relay in started.relays:
             self.selector.register(relay.fd, selectors.EVENT_READ, self._pump(relay))
