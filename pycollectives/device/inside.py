@@ -39,7 +39,10 @@ SHARD, COLUMNS, ROUNDED = 0, 1, RESULT  # pieces of device memory for what lies 
 
 
 class Inside:
-    """The parts of a communicator for its hierarchical calls: the ranks of this host, and those of this rank's lane."""
+    """The parts of a communicator for its hierarchical calls: the ranks of this host, and those of this rank's lane.
+
+    Made collectively; `members`: the ranks of each host (`even_hosts`).
+    """
 
     def __init__(
         self,
@@ -66,23 +69,6 @@ class Inside:
         self.direct = Direct(self.lane, staging.copies, combiner) if direct else None
         self._taken: dict[Kind, bool] = {}
         self._last: Any = None
-
-    @classmethod
-    def of(
-        cls,
-        comm: Communicator,
-        options: Options,
-        number: int,
-        staging: Staging,
-        combiner: Combiner,
-        *,
-        direct: bool,
-    ) -> Inside | None:
-        """Collective. None where no host has several ranks, or the hosts have unequally many."""
-        members = _members(comm)
-        if not _even(members):
-            return None
-        return cls(comm, options, number, staging, combiner, direct, members)
 
     def takes(self, kind: Kind) -> bool:
         """Is it for kernels inside the host? The same on all ranks."""
@@ -127,22 +113,17 @@ def fits(comm: Communicator, kind: Kind) -> bool:
         kind.verb in VERBS
         and kind.counts is None
         and (kind.operator is None or kind.operator.user is None)
-        and _even(_members(comm))
+        and even_hosts(comm) is not None
         and comm._calls.choose(kind).name.partition("(")[0] == "hierarchical"
     )
 
 
-def _members(comm: Communicator) -> list[list[int]]:
-    """The ranks of each host."""
+def even_hosts(comm: Communicator) -> list[list[int]] | None:
+    """The ranks of each host, where all have equally many and more than one; else None."""
     members: list[list[int]] = [[] for _ in range(max(comm.hosts) + 1)]
     for rank, host in enumerate(comm.hosts):
         members[host].append(rank)
-    return members
-
-
-def _even(members: list[list[int]]) -> bool:
-    """Have all hosts equally many ranks, and more than one?"""
-    return len(members[0]) > 1 and len({len(ranks) for ranks in members}) == 1
+    return members if len(members[0]) > 1 and len(set(map(len, members))) == 1 else None
 
 
 def _wide(kind: Kind) -> bool:

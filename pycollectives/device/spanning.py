@@ -39,7 +39,7 @@ from .aware import Answer, agree, ask, describe
 from .combining import Combiner
 from .direct import Direct
 from .extension import native
-from .inside import Inside, fits
+from .inside import Inside, even_hosts, fits
 from .options import Options
 from .staging import Staging, check_number, wait_for
 from .symmetric import alone
@@ -84,9 +84,9 @@ class SpanningDevice:
             with together(comm, "device opened between hosts"):
                 if self.answer.direct:
                     self._direct = Direct(comm, self._staging.copies, self._combiner)
-                self._inside = Inside.of(
-                    comm, options, self.number, self._staging, self._combiner, direct=self.answer.direct
-                )
+                if (members := even_hosts(comm)) is not None:
+                    parts = self._staging, self._combiner, self.answer.direct
+                    self._inside = Inside(comm, options, self.number, *parts, members)
         except BaseException:
             self.close()
             raise

@@ -115,10 +115,9 @@ def test_one_that_is_late_is_told_so(ranks: Ranks, late: int) -> None:
     ranks.end()
     agreed(ranks, left)
     for _ in range(2):
-        start = time.monotonic()
         ranks.come(late)
         ranks.end()
-        assert "without this one" in str(ranks.found[late]) and time.monotonic() - start < 1.0
+        assert "without this one" in str(ranks.found[late])
 
 
 def test_two_communicators_at_once(ranks: Ranks) -> None:

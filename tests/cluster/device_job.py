@@ -7,9 +7,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 
 import catalogue
 import fake_arrays as fake
+import job
 import numpy as np
 import on_device
 import reference
@@ -170,30 +169,7 @@ def disagreements(comm: Any, algorithm: str | None) -> None:
     say(rank=comm.rank, **caught, again=again["error"], untouched=untouched)
 
 
-def fail(comm: Any, how: str, rank: int, algorithm: str | None = None) -> None:
-    """One rank ends in the middle; the others say what they notice."""
-    x = np.ones(200_000, np.float32)
-    comm.all_reduce(x, algorithm=algorithm)
-    comm.barrier()
-    if comm.rank == rank:
-        time.sleep(0.3)  # the others are in the next call
-        if how == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif how == "stopped":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif how == "aborts":
-            comm.abort()
-            time.sleep(3)
-            os._exit(0)
-
-    def go_on() -> None:
-        while True:
-            comm.all_reduce(x, algorithm=algorithm, timeout=4.0 if how == "stopped" else None)
-
-    caught = catch(go_on)
-    say(**{"rank": comm.rank, **caught, "again": catch(lambda: comm.all_reduce(x))["error"]})
-    time.sleep(1.0)
-    os._exit(0)
+fail = job.fail  # called by its name, as are the functions above
 
 
 if __name__ == "__main__":

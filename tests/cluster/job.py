@@ -266,10 +266,10 @@ def several(comm: Any, functions: list[str]) -> None:
     say(rank=comm.rank, done=functions)
 
 
-def fail(comm: Any, how: str, rank: int) -> None:
+def fail(comm: Any, how: str, rank: int, dtype: str = "float64", algorithm: str | None = None) -> None:
     """One rank ends in the middle; the others say what they notice."""
-    x = np.ones(200_000)
-    comm.all_reduce(x)
+    x = np.ones(200_000, dtype)
+    comm.all_reduce(x, algorithm=algorithm)
     comm.barrier()
     if comm.rank == rank:
         time.sleep(0.3)  # the others are in the next call
@@ -290,7 +290,7 @@ def fail(comm: Any, how: str, rank: int) -> None:
 
     def go_on() -> None:
         while True:
-            comm.all_reduce(x, timeout=4.0 if how == "stopped" else None)
+            comm.all_reduce(x, algorithm=algorithm, timeout=4.0 if how == "stopped" else None)
 
     caught = catch(go_on)
     say(**{"rank": comm.rank, **caught, "again": catch(lambda: comm.all_reduce(x))["error"]})

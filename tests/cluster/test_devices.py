@@ -113,7 +113,7 @@ def test_a_disagreement(hosts: Any, library: Library, algorithm: str | None, env
 def test_ends(hosts: Any, library: Library, how: str, ranks_of: list[int], env: dict[str, str]) -> None:
     """An error in bounded time on every other rank."""
     cluster, size = hosts(len(ranks_of)), sum(ranks_of)
-    arguments = {"how": how, "rank": 1, "algorithm": "hierarchical" if size > 2 else None}
+    arguments = {"how": how, "rank": 1, "dtype": "float32", "algorithm": "hierarchical" if size > 2 else None}
     running = cluster.start(
         library, ranks_of, library.python, JOB, "fail", json.dumps(arguments), survive=True, env=env
     )
