@@ -151,10 +151,8 @@ class _Layout:
             shape = (sum(rows), *row) if self.contract.output == "all" or self.at_root else None
             return prepare(x, self.out, shape, shift=before), sum(blocks), blocks
         holds = self.contract.input == "all" or self.at_root
-        if holds and x.shape[0] != sum(rows):
-            raise InvalidArgumentError(
-                f"the counts {list(rows)} add up to {sum(rows)}, but x has {x.shape[0]} rows"
-            )
+        if holds:
+            self._check_rows(rows)
         return prepare(x, self.out, (rows[self.rank], *row), shift=-before), sum(blocks), blocks
 
     def _all_to_allv(
@@ -180,16 +178,25 @@ class _Layout:
         rows = tuple(tuple(int(n) * width for n in line) for line in matrix)
         return self._apart((int(matrix[:, self.rank].sum()), *row)), 0, rows
 
+    def _check_rows(self, rows: Sequence[int]) -> None:
+        """Does x hold the blocks of all ranks?"""
+        if self.x.shape[0] != sum(rows):
+            raise InvalidArgumentError(
+                f"the counts {list(rows)} add up to {sum(rows)}, but x has {self.x.shape[0]} rows"
+            )
+
     def _exchange(self, mine: Sequence[int]) -> Any:
         return self.comm._now("all_gather", np.asarray(mine, dtype=np.int64))
 
     def _from_root(self, counts: Any) -> Any:
-        """scatterv: the root's counts, on all ranks. A bad list is told to all, so that all raise."""
+        """scatterv: the root's counts, on all ranks. A list that is bad, or does not fit x, is told to all, so that all raise."""
         told = np.full(self.size, -1, dtype=np.int64)
         problem: Exception | None = None
         if self.at_root:
             try:
-                told[:] = self._checked(counts, "counts")
+                rows = self._checked(counts, "counts")
+                self._check_rows(rows)
+                told[:] = rows
             except InvalidArgumentError as error:
                 problem = error
         agreed = self.comm._now("broadcast", told, root=self.root)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks import Pools
+from ranks import Pools, threads
 
 import pycollectives as pc
 
@@ -256,3 +256,16 @@ def plain_data(comm: Any) -> None:
 
 def test_data_that_is_only_moved(pools: Pools) -> None:
     pools(3).run(plain_data)
+
+
+@pytest.mark.parametrize("counts", [[4, 3], [1, 1], [-1, 6], [5], "no", None])
+@pytest.mark.parametrize("root", [0, 1])
+def test_what_is_wrong_at_the_root_of_a_scatterv_is_told_to_all(counts: Any, root: int) -> None:
+    """Found by chance: counts that did not fit the root's x were an error there only, and the other rank waited."""
+
+    def fn(comm: Any) -> None:
+        with pytest.raises(pc.InvalidArgumentError):
+            comm.scatterv(np.ones(5), counts, root=root)
+        assert comm.all_reduce(np.ones(3)).tolist() == [2] * 3
+
+    threads(2, fn)
