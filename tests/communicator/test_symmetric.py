@@ -238,3 +238,12 @@ def no_memory(comm: Any) -> str:
 def test_no_memory_on_one_rank(pools: Pools) -> None:
     for text in pools(3).run(no_memory):
         assert "rank 1" in text and str(1 << 50) in text and "available" in text
+
+
+@pytest.mark.parametrize("device", ["cpu", "CUDA", "", 0, b"cuda", np.ones(3), ["cuda"]])
+def test_a_device_that_is_none(device: Any) -> None:
+    def fn(comm: Any) -> None:
+        with pytest.raises(pc.InvalidArgumentError, match="device is"):
+            comm.empty(3, device=device)
+
+    ranks.threads(2, fn)
