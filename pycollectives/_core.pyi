@@ -44,5 +44,6 @@ def reduce(
     epilogue_kind: int,
     factor: float,
     simd: str = "",
+    far: bool = False,
 ) -> None: ...
 def __getattr__(name: str) -> Any: ...

@@ -48,9 +48,11 @@ inline constexpr int epilogue_kind_count = 3;
 
 // Pointers need byte alignment only. `wide`: elements are of accumulation(dtype) instead of dtype.
 // A sink may be exactly one of the sources (same pointer, same width); any other overlap is not allowed.
+// `far`: last written by a core that shares no cache with this one.
 struct Source {
   const void* data;
   bool wide;
+  bool far = false;
 };
 
 struct Sink {

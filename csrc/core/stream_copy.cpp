@@ -43,9 +43,31 @@ void copy_lines_sse2(std::byte* to, const std::byte* from, size_t lines) {
   }
 }
 
+// Four stretches in turns: see fold_far() in reduce_kernels.hpp.
+constexpr size_t kStrands = 4, kFarFrom = 4 * 4096;
+
+template <bool Stream>
+[[gnu::target("avx512f")]] void copy_far_avx512(std::byte* to, const std::byte* from, size_t lines) {
+  const size_t rows = (lines / kStrands - 1) | 1;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t strand = 0; strand < kStrands; ++strand) {
+      const size_t at = (strand * rows + row) * kLineBytes;
+      const __m512i line = _mm512_loadu_si512(from + at);
+      auto* target = reinterpret_cast<__m512i*>(to + at);
+      Stream ? _mm512_stream_si512(target, line) : _mm512_store_si512(target, line);
+    }
+  }
+  const size_t done = rows * kStrands;
+  (Stream ? stream_lines_avx512 : copy_lines_avx512)(to + done * kLineBytes, from + done * kLineBytes,
+                                                     lines - done);
+}
+
 using Lines = void (*)(std::byte*, const std::byte*, size_t);
 const Lines stream_lines = __builtin_cpu_supports("avx512f") ? stream_lines_avx512 : stream_lines_sse2;
 const Lines copy_lines = __builtin_cpu_supports("avx512f") ? copy_lines_avx512 : copy_lines_sse2;
+
+const Lines stream_lines_far = __builtin_cpu_supports("avx512f") ? copy_far_avx512<true> : stream_lines_sse2;
+const Lines copy_lines_far = __builtin_cpu_supports("avx512f") ? copy_far_avx512<false> : copy_lines_sse2;
 
 // `lines` takes whole lines of the target, memcpy what is before and behind.
 void by_lines(Lines lines, void* to, const void* from, size_t bytes) {
@@ -70,6 +92,17 @@ void vector_copy(void* to, const void* from, size_t bytes) {
     by_lines(copy_lines, to, from, bytes);
 }
 
+void stream_copy_far(void* to, const void* from, size_t bytes) {
+  by_lines(bytes < kFarFrom ? stream_lines : stream_lines_far, to, from, bytes);
+}
+
+void vector_copy_far(void* to, const void* from, size_t bytes) {
+  if (bytes < kFarFrom)
+    std::memcpy(to, from, bytes);
+  else
+    by_lines(copy_lines_far, to, from, bytes);
+}
+
 void stream_fence() { _mm_sfence(); }
 
 void flush_line(const void* address) {
@@ -81,6 +114,8 @@ void flush_line(const void* address) {
 
 void stream_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void vector_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void stream_copy_far(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void vector_copy_far(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void stream_fence() {}
 void flush_line(const void*) {}
 

@@ -21,6 +21,11 @@ void stream_copy(void* to, const void* from, size_t bytes);
 // takes its writer twice as long to write the next time (AMD Zen 4, both cores on one last-level cache).
 void vector_copy(void* to, const void* from, size_t bytes);
 
+// The same for what a core that shares no cache with this one has written: four stretches in turns, since the processor
+// fetches ahead within a page only, and so has more lines on their way.
+void stream_copy_far(void* to, const void* from, size_t bytes);
+void vector_copy_far(void* to, const void* from, size_t bytes);
+
 // Streaming stores are not ordered by a release store: this comes between them and the store that tells of them.
 void stream_fence();
 

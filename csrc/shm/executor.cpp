@@ -27,7 +27,7 @@ Executor::Executor(Group& group, Patience patience, Stores stores)
       received_(static_cast<size_t>(size_)),
       pointed_(static_cast<size_t>(size_), 0),
       sources_(static_cast<size_t>(size_) + 2),
-      source_at_(static_cast<size_t>(size_) + 2),
+      arrived_(static_cast<size_t>(size_) + 2),
       unsettled_(static_cast<size_t>(size_)),
       stores_(stores, size_) {
   if (size_ > 1) stores_.calibrate(group.pool(rank_), group.pool_bytes());

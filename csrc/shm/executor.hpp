@@ -31,6 +31,8 @@ namespace pc {
 inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
 inline constexpr size_t kBlock =
     8192;  // of a result that is streamed: stays in the first level of the caches
+inline constexpr size_t kFarBlock =
+    16384;  // where the data come from far: as many pages as are read at a time
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
@@ -192,6 +194,7 @@ class Executor {
   int awaited();
   bool waits_for_own_core() const;
   const std::byte* payload(int peer, const Header& header) const;
+  bool comes_from_far(int peer, const Header& header) const;
   const Region* region_of(const std::byte* address, size_t bytes) const;
   static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
   std::byte* address(const Ref& ref, uint64_t begin) const;
@@ -216,7 +219,7 @@ class Executor {
   std::vector<uint32_t> slot_turn_;    // messages put into slots, per lane and connection
   std::vector<uint8_t> pointed_;       // peers that may still read our buffers
   std::vector<Source> sources_;
-  std::vector<const std::byte*> source_at_;
+  std::vector<Source> arrived_;  // what is left of the messages of an instruction
   std::vector<std::byte> work_, scratch_;
   std::vector<Region> regions_;
   std::array<Lane, kMaxLanes> lanes_;
@@ -242,7 +245,7 @@ class Executor {
   StorePath stores_;
   bool streamed_ = false;  // a fence is due before others are told
   alignas(kLine) std::byte inlined_[kInline];
-  alignas(kLine) std::byte block_[2][kBlock];  // what is computed before it is streamed to its place
+  alignas(kLine) std::byte block_[2][kFarBlock];  // what is computed before it is streamed to its place
 
   static inline bool (*interrupted_)() = nullptr;
   static inline bool (*warn_)(const std::string&) = nullptr;

@@ -87,6 +87,10 @@ const Region* Executor::region_of(const std::byte* address, size_t bytes) const 
   return nullptr;
 }
 
+bool Executor::comes_from_far(int peer, const Header& header) const {
+  return static_cast<Carrier>(header.carrier & 3) == Carrier::slot && stores_.seems_far(peer);
+}
+
 // Bytes that one chunk's part takes in a message.
 size_t Executor::piece_bytes(const Instruction& in, uint64_t length, size_t element) {
   return in.nrefs == 1 ? length * element : round_up(length * element, kPieceAlign);
@@ -220,13 +224,14 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
                       epilogue.kind == Epilogue::none && !prepared_->is_bool();
   const bool stream_store =
       prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
+  const bool fresh = prepared_->chunking.slices == 1;  // longer data are on their way to memory by then
   std::byte* put = message.target;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
     const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
     const Header& header = group_.header(peer, rank_, lane.id, number);
-    source_at_[k] = payload(peer, header);
+    arrived_[k] = {payload(peer, header), operands[k].wide != 0, fresh && comes_from_far(peer, header)};
 #ifdef PC_CHECKED  // by the native tests: do both ends see the same message?
     size_t expected = 0;
     const size_t element = operands[k].wide ? prepared_->wide_element : prepared_->element;
@@ -240,8 +245,9 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     for (uint32_t k = 0; k < in.noperands; ++k) {
       const bool wide = operands[k].wide != 0;
       if (operands[k].peer >= 0) {
-        sources_[k] = {source_at_[k], wide};
-        source_at_[k] += piece_bytes(in, piece.length, wide ? prepared_->wide_element : prepared_->element);
+        sources_[k] = arrived_[k];
+        arrived_[k].data = static_cast<const std::byte*>(arrived_[k].data) +
+                           piece_bytes(in, piece.length, wide ? prepared_->wide_element : prepared_->element);
       } else {
         sources_[k] = {address(plan.refs[operands[k].refs + j], piece.offset), wide};
       }
@@ -268,7 +274,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
 
 // Bytes as they are, from this rank's memory (`peer` -1) or a message, to one or two places.
 void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int32_t peer) {
-  const bool from_cache = peer >= 0 && !stores_.seems_far(peer);
+  const bool from_far = sources_[0].far, from_cache = peer >= 0 && !stores_.seems_far(peer);
   const size_t block = ntargets == 1 ? bytes : kCopyBlock;
   const auto* from = static_cast<const std::byte*>(sources_[0].data);
   for (size_t done = 0; done < bytes; done += block) {
@@ -276,7 +282,9 @@ void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int
     for (int i = 0; i < ntargets; ++i) {
       std::byte* to = static_cast<std::byte*>(targets[i].data) + done;
       if (targets[i].stream)
-        stream_copy(to, from + done, now);
+        from_far ? stream_copy_far(to, from + done, now) : stream_copy(to, from + done, now);
+      else if (from_far)
+        vector_copy_far(to, from + done, now);
       else if (from_cache)
         vector_copy(to, from + done, now);
       else
@@ -291,7 +299,9 @@ void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int
 void Executor::fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
                           const Epilogue& epilogue) {
   const auto size = [this](bool wide) { return size_t{wide ? prepared_->wide_element : prepared_->element}; };
-  const uint64_t block = kBlock / prepared_->wide_element;
+  bool far = false;
+  for (int k = 0; k < nsources; ++k) far |= sources_[static_cast<size_t>(k)].far;
+  const uint64_t block = (far ? kFarBlock : kBlock) / prepared_->wide_element;
   Sink sinks[2];
   bool streams = false;
   for (int i = 0; i < ntargets; ++i) {

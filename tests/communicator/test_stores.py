@@ -39,9 +39,12 @@ def call(comm: pc.Communicator, turn: int) -> None:
 
 
 @pytest.mark.parametrize("stores", STORES)
-@pytest.mark.parametrize(("ring", "pool"), [(1 << 16, 1 << 18), (1 << 19, 1 << 20), (1 << 21, 1 << 23)])
+@pytest.mark.parametrize(
+    ("ranks", "ring", "pool"),
+    [(3, 1 << 16, 1 << 18), (2, 1 << 19, 1 << 20), (3, 1 << 21, 1 << 23), (2, 1 << 21, 1 << 23)],
+)
 def test_results_do_not_depend_on_how_messages_are_written(
-    monkeypatch: pytest.MonkeyPatch, stores: str, ring: int, pool: int
+    monkeypatch: pytest.MonkeyPatch, stores: str, ranks: int, ring: int, pool: int
 ) -> None:
     monkeypatch.setenv("PYCOLLECTIVES_STORES", stores)
     monkeypatch.setenv("PYCOLLECTIVES_RING_BYTES", str(ring))
@@ -51,4 +54,4 @@ def test_results_do_not_depend_on_how_messages_are_written(
         for turn in range(40):
             call(comm, turn)
 
-    pc.run_threads(3, body)
+    pc.run_threads(ranks, body)

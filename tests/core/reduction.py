@@ -125,6 +125,7 @@ class Case:
     factor: float = 1.0
     in_place: int | None = None  # the source that is the first sink
     offset: int = 0  # misalignment
+    far: bool = False  # read as from another core's cache
     seed: int = 0
 
 
@@ -173,6 +174,7 @@ def run(case: Case, sources: list[Array], simd: str) -> list[Array]:
         EPILOGUES[case.epilogue],
         case.factor,
         simd,
+        case.far,
     )
     for i, (before, after) in enumerate(zip(kept, buffers, strict=True)):
         assert i == case.in_place or np.array_equal(before, after), f"source {i} was written"

@@ -54,8 +54,20 @@ def cases(draw: st.DrawFn) -> Case:
         factor=factor,
         in_place=draw(st.sampled_from([None, *aliases])),
         offset=draw(st.integers(0, GUARD)),
+        far=draw(st.booleans()),
         seed=draw(st.integers(0, 2**32 - 1)),
     )
+
+
+@pytest.mark.parametrize(("dtype", "op"), COMBINATIONS)
+def test_two_long_sources_from_far(dtype: str, op: str) -> None:
+    """They are read in several stretches at a time; the bits are the same, whatever is left at the end."""
+    item = DTYPES[dtype].itemsize
+    for i, nbytes in enumerate((16384 - 64, 16384, 16384 + 65, 70_000)):
+        case = Case(
+            dtype, op, nbytes // item, sink_wide=(False,) * (1 + i % 2), offset=7 * i, seed=i, far=True
+        )
+        check(replace(case, in_place=i % 2 or None))
 
 
 @settings(max_examples=400)
