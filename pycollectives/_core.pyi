@@ -45,5 +45,6 @@ def reduce(
     factor: float,
     simd: str = "",
     far: bool = False,
+    stream: bool = False,
 ) -> None: ...
 def __getattr__(name: str) -> Any: ...

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/gil.hpp"
+#include "core/stream_copy.hpp"
 
 namespace py = pybind11;
 
@@ -92,7 +93,7 @@ std::vector<Buffer> hold(const py::list& objects, bool writable) {
 
 void reduce(int dtype_code, int op_code, const py::list& source_buffers, const py::list& sink_buffers,
             const std::vector<bool>& source_wide, const std::vector<bool>& sink_wide, size_t count,
-            int epilogue_kind, double factor, const std::string& simd, bool far) {
+            int epilogue_kind, double factor, const std::string& simd, bool far, bool stream) {
   const auto dtype = static_cast<DType>(checked(dtype_code, dtype_count, "dtype"));
   const auto op = static_cast<ReduceOp>(checked(op_code, reduce_op_count, "op"));
   const auto kind = static_cast<Epilogue::Kind>(checked(epilogue_kind, epilogue_kind_count, "epilogue_kind"));
@@ -124,11 +125,16 @@ void reduce(int dtype_code, int op_code, const py::list& source_buffers, const p
   std::vector<Source> sources;
   std::vector<Sink> sinks;
   for (size_t i = 0; i < from.size(); ++i) sources.push_back({from[i].data, source_wide[i], far});
-  for (size_t i = 0; i < to.size(); ++i) sinks.push_back({to[i].data, sink_wide[i]});
+  for (size_t i = 0; i < to.size(); ++i) sinks.push_back({to[i].data, sink_wide[i], stream});
+
+  for (const Sink& sink : sinks)
+    if (stream && reinterpret_cast<uintptr_t>(sink.data) % 64)
+      throw std::invalid_argument("a sink that is streamed begins at a line");
 
   const ReleasedGil released;
   kernel(sources.data(), static_cast<int>(sources.size()), sinks.data(), static_cast<int>(sinks.size()),
          count, Epilogue{kind, factor});
+  if (stream) stream_fence();
 }
 
 }  // namespace
@@ -157,11 +163,13 @@ void bind_reduce(py::module_& module) {
       "EPILOGUES).");
   module.def("reduce", &reduce, py::arg("dtype"), py::arg("op"), py::arg("sources"), py::arg("sinks"),
              py::arg("source_wide"), py::arg("sink_wide"), py::arg("count"), py::arg("epilogue_kind") = 0,
-             py::arg("factor") = 1.0, py::arg("simd") = "", py::arg("far") = false,
+             py::arg("factor") = 1.0, py::arg("simd") = "", py::arg("far") = false, py::arg("stream") = false,
              "Fold the sources from left to right, element by element, into one or two sinks.\n\n"
              "Buffers are contiguous bytes of `count` elements, of the dtype or, where wide, of its "
              "accumulation type. "
-             "With `far` the sources are read as from another core's cache.\n"
+             "With `far` the sources are read as from another core's cache, with `stream` the sinks are "
+             "written past the "
+             "caches where the kernel does so by itself.\n"
              "Raises ValueError for bad arguments and NotImplementedError for an unsupported combination.");
 }
 

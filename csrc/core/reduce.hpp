@@ -55,14 +55,23 @@ struct Source {
   bool far = false;
 };
 
+// `stream`: to be written past the caches, see streams_by_itself().
 struct Sink {
   void* data;
   bool wide;
+  bool stream = false;
 };
 
 // One or more sources (any number), one or two sinks, `count` elements each.
 using Kernel = void (*)(const Source* sources, int nsources, const Sink* sinks, int nsinks, size_t count,
                         const Epilogue& epilogue);
+
+// Sinks are streamed by the kernels where two sources are folded, since reading and streaming do not wait for each other then;
+// `stream` means nothing elsewhere. All operands are narrow, and sinks that are streamed begin at a line.
+inline constexpr size_t kLongFold = 4 * 4096;  // bytes
+constexpr bool streams_by_itself(int nsources, size_t bytes, const Epilogue& epilogue) {
+  return nsources == 2 && bytes >= kLongFold && epilogue.kind == Epilogue::none;
+}
 
 // Which combinations exist. An epilogue belongs to `sum` of numbers; bitwise operations to integers and bool;
 // complex has sum and prod. A kernel must not be called with an epilogue for which this is false.

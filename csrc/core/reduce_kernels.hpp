@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t block_bytes = 8192;  // of accumulators; a block of these and of a few sources stays in L1
 constexpr size_t copy_block_bytes = 16384;
-constexpr size_t far_strands = 4, page_bytes = 4096;
+constexpr size_t far_strands = 4;
 constexpr int most_fan_in = 4, most_narrow_fan_in = 8;
 
 // Sources folded in registers. Two where widening costs more than a trip through L1 would save.
@@ -29,7 +29,7 @@ PC_INLINE Source advance(const Source& source, size_t bytes) {
 }
 
 PC_INLINE Sink advance(const Sink& sink, size_t bytes) {
-  return {static_cast<uint8_t*>(sink.data) + bytes, sink.wide};
+  return {static_cast<uint8_t*>(sink.data) + bytes, sink.wide, sink.stream};
 }
 
 template <class Operand>
@@ -159,29 +159,34 @@ template <class C, class Op, int K>
   if (rest > 0) fold_rest<C>(fold<C, Op, K>, sources, K, sinks, nsinks, count - rest, rest, epilogue);
 }
 
-// Two narrow sources of which one is far: the processor fetches ahead within a page only, so more lines are on their way
-// where several pages are read in turns. Three or more sources are several pages anyway.
-template <class C, class Op>
-[[gnu::noclone]] void fold_far(const Source* sources, const Sink* sinks, int nsinks, size_t count,
-                               const Epilogue& epilogue) {
+// Two long narrow sources, one or two narrow sinks, of which some are streamed. In several strands where a source is far: the
+// processor fetches ahead within a page only, so more lines are on their way where several pages are read in turns. Three
+// or more sources are several pages anyway.
+template <class C, class Op, size_t Strands>
+[[gnu::noclone]] void fold_long(const Source* sources, const Sink* sinks, int nsinks, size_t count,
+                                const Epilogue& epilogue) {
   using T = typename C::Acc;
-  const size_t rows =
-      (count / (far_strands * C::step) - 1) | 1;  // odd: strands fall into different sets of the caches
-  const size_t done = far_strands * rows * C::step;
+  size_t rows = count / (Strands * C::step);
+  if (Strands > 1) rows = (rows - 1) | 1;  // odd: strands fall into different sets of the caches
+  const size_t done = Strands * rows * C::step;
   const auto *left = static_cast<const uint8_t*>(sources[0].data),
              *right = static_cast<const uint8_t*>(sources[1].data);
   uint8_t *to = static_cast<uint8_t*>(sinks[0].data), *also = static_cast<uint8_t*>(sinks[nsinks - 1].data);
+  const bool stream_to = sinks[0].stream, stream_also = sinks[nsinks - 1].stream;
   const V<T> factor = broadcast_factor<T>(epilogue);
   for (size_t row = 0; row < rows; ++row) {
-    for (size_t strand = 0; strand < far_strands; ++strand) {
+    for (size_t strand = 0; strand < Strands; ++strand) {
       const size_t at = (strand * rows + row) * C::step * C::item;
       V<T> acc[C::vectors], next[C::vectors];
       C::read(left + at, false, acc);
       C::read(right + at, false, next);
       for (int j = 0; j < C::vectors; ++j) acc[j] = Op::apply(acc[j], next[j]);
       apply_epilogue<Op>(acc, epilogue.kind, factor);
-      C::write(to + at, false, true, acc);
-      if (nsinks == 2) C::write(also + at, false, true, acc);
+      alignas(64) uint8_t result[PC_SIMD_BYTES];
+      C::write(result, false, true, acc);
+      const V<uint8_t> bytes = load<uint8_t>(result);
+      stream_to ? stream(to + at, bytes) : store<uint8_t>(to + at, bytes);
+      if (nsinks == 2) stream_also ? stream(also + at, bytes) : store<uint8_t>(also + at, bytes);
     }
   }
   const auto after = [&](const auto& operand) { return advance(operand, done * C::item); };
@@ -196,9 +201,12 @@ PC_INLINE void fold_few(const Source* sources, int nsources, const Sink* sinks, 
                         const Epilogue& epilogue) {
   switch (nsources) {
     case 2:
-      if ((sources[0].far || sources[1].far) && count * C::item >= far_strands * page_bytes &&
-          all_narrow(sources, 2) && all_narrow(sinks, nsinks))
-        return fold_far<C, Op>(sources, sinks, nsinks, count, epilogue);
+      if (count * C::item >= kLongFold && all_narrow(sources, 2) && all_narrow(sinks, nsinks)) {
+        if (sources[0].far || sources[1].far)
+          return fold_long<C, Op, far_strands>(sources, sinks, nsinks, count, epilogue);
+        if (sinks[0].stream || sinks[nsinks - 1].stream)
+          return fold_long<C, Op, 1>(sources, sinks, nsinks, count, epilogue);
+      }
       return fold<C, Op, 2>(sources, nsources, sinks, nsinks, count, epilogue);
     case 3:
       if constexpr (fan_in<C> >= 3) fold<C, Op, 3>(sources, nsources, sinks, nsinks, count, epilogue);

@@ -56,6 +56,19 @@ PC_INLINE void store(uint8_t* to, V<T> value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
+// Past the caches, to an address that is a multiple of the vector's size.
+PC_INLINE void stream(uint8_t* to, V<uint8_t> value) {
+#if PC_SIMD_BYTES == 64
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
+#elif PC_SIMD_BYTES == 32
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
+#elif defined(__x86_64__)
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)value);
+#else
+  store<uint8_t>(to, value);
+#endif
+}
+
 // For the last elements: `bytes` of them, then zeros up to a whole number of vectors.
 PC_INLINE void copy_padded(uint8_t* to, size_t room, const uint8_t* from, size_t bytes) {
 #ifdef PC_SIMD_MASKED

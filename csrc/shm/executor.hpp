@@ -161,10 +161,6 @@ class Executor {
     bool stream = false;                 // written past the caches
   };
 
-  struct Target : Sink {
-    bool stream;
-  };
-
   void begin(const Call& call);
   void listen(const Plan& plan);
   void lay_out_slots();
@@ -181,9 +177,8 @@ class Executor {
   bool streams(const Lane& lane, const Connection& connection, size_t bytes);
   size_t message_bytes(const Instruction& in, uint32_t part) const;
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
-  void copy_piece(const Target* targets, int ntargets, size_t bytes, int32_t peer);
-  void fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
-                  const Epilogue& epilogue);
+  void copy_piece(const Sink* targets, int ntargets, size_t bytes, int32_t peer);
+  void fold_piece(int nsources, const Sink* targets, int ntargets, uint64_t length, const Epilogue& epilogue);
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);
   void publish(const Lane& lane, const Instruction& in, const Message& message);
   void finish(Lane& lane);
@@ -245,7 +240,7 @@ class Executor {
   StorePath stores_;
   bool streamed_ = false;  // a fence is due before others are told
   alignas(kLine) std::byte inlined_[kInline];
-  alignas(kLine) std::byte block_[2][kFarBlock];  // what is computed before it is streamed to its place
+  alignas(kLine) std::byte block_[2][kBlock];  // what is computed before it is streamed to its place
 
   static inline bool (*interrupted_)() = nullptr;
   static inline bool (*warn_)(const std::string&) = nullptr;

@@ -252,16 +252,16 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
         sources_[k] = {address(plan.refs[operands[k].refs + j], piece.offset), wide};
       }
     }
-    Target targets[2];
+    Sink targets[2];
     int ntargets = 0;
     if (in.store >= 0) {
       std::byte* target = address(plan.refs[static_cast<uint32_t>(in.store) + j], piece.offset);
       const bool unchanged =
           in.noperands == 1 && target == sources_[0].data && epilogue.kind == Epilogue::none;
-      if (!unchanged) targets[ntargets++] = {{target, store_wide}, stream_store};
+      if (!unchanged) targets[ntargets++] = {target, store_wide, stream_store};
     }
     if (put) {
-      targets[ntargets++] = {{put, send_wide}, message.stream};
+      targets[ntargets++] = {put, send_wide, message.stream};
       put += piece_bytes(in, piece.length, send_element);
     }
     if (!ntargets || !piece.length) continue;
@@ -273,7 +273,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
 }
 
 // Bytes as they are, from this rank's memory (`peer` -1) or a message, to one or two places.
-void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int32_t peer) {
+void Executor::copy_piece(const Sink* targets, int ntargets, size_t bytes, int32_t peer) {
   const bool from_far = sources_[0].far, from_cache = peer >= 0 && !stores_.seems_far(peer);
   const size_t block = ntargets == 1 ? bytes : kCopyBlock;
   const auto* from = static_cast<const std::byte*>(sources_[0].data);
@@ -296,20 +296,22 @@ void Executor::copy_piece(const Target* targets, int ntargets, size_t bytes, int
 
 // A reduction or conversion. What is to be streamed is computed block by block in memory that stays in the first level of
 // the caches.
-void Executor::fold_piece(int nsources, const Target* targets, int ntargets, uint64_t length,
+void Executor::fold_piece(int nsources, const Sink* targets, int ntargets, uint64_t length,
                           const Epilogue& epilogue) {
   const auto size = [this](bool wide) { return size_t{wide ? prepared_->wide_element : prepared_->element}; };
-  bool far = false;
-  for (int k = 0; k < nsources; ++k) far |= sources_[static_cast<size_t>(k)].far;
-  const uint64_t block = (far ? kFarBlock : kBlock) / prepared_->wide_element;
-  Sink sinks[2];
-  bool streams = false;
+  const uint64_t block = kBlock / prepared_->wide_element;
+  bool streams = false,
+       by_kernel = streams_by_itself(nsources, length * prepared_->element, epilogue) && !prepared_->user;
+  for (int k = 0; k < nsources; ++k) by_kernel &= !sources_[static_cast<size_t>(k)].wide;
   for (int i = 0; i < ntargets; ++i) {
-    sinks[i] = targets[i];
     streams |= targets[i].stream;
+    by_kernel &=
+        !targets[i].wide && (!targets[i].stream || reinterpret_cast<uintptr_t>(targets[i].data) % kLine == 0);
   }
-  if (!streams || block == 0) return fold(nsources, sinks, ntargets, length, epilogue);
-  streamed_ = true;
+  streamed_ |= streams;
+  if (!streams || by_kernel || block == 0) return fold(nsources, targets, ntargets, length, epilogue);
+  Sink sinks[2];
+  for (int i = 0; i < ntargets; ++i) sinks[i] = {targets[i].data, targets[i].wide};
   for (uint64_t done = 0; done < length; done += block) {
     const uint64_t now = std::min(block, length - done);
     for (int i = 0; i < ntargets; ++i)

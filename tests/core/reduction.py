@@ -22,7 +22,7 @@ COMBINATIONS = [
     if _core.supports(d, o, 0)
 ]
 EPILOGUES = {name: i for i, name in enumerate(_core.EPILOGUES)}
-GUARD = 64
+GUARD, LINE = 64, 64
 SCALES = (0.5, 1 / 3, -2.75, 1e-3)
 
 
@@ -126,6 +126,7 @@ class Case:
     in_place: int | None = None  # the source that is the first sink
     offset: int = 0  # misalignment
     far: bool = False  # read as from another core's cache
+    stream: bool = False  # written past the caches
     seed: int = 0
 
 
@@ -142,10 +143,11 @@ def random_values(rng: np.random.Generator, dtype: np.dtype[Any], count: int) ->
 
 
 def placed(values: Array, offset: int) -> tuple[Array, Array]:
-    """A guarded buffer, and the bytes of a copy of the values somewhere inside it."""
+    """A guarded buffer, and the bytes of a copy of the values inside it, `offset` bytes behind the beginning of a line."""
     raw = values.view(np.uint8).reshape(-1)
-    whole = np.full(raw.size + 2 * GUARD + offset, 0xA5, np.uint8)
-    inside = whole[GUARD + offset : GUARD + offset + raw.size]
+    whole = np.full(raw.size + 2 * GUARD + offset + LINE, 0xA5, np.uint8)
+    begin = GUARD + offset + -(whole.ctypes.data + GUARD) % LINE
+    inside = whole[begin : begin + raw.size]
     inside[:] = raw
     return whole, inside
 
@@ -155,7 +157,9 @@ def run(case: Case, sources: list[Array], simd: str) -> list[Array]:
     buffers = [placed(source, case.offset + 3 * i)[1] for i, source in enumerate(sources)]
     wholes, sinks = [], []
     for i, is_wide in enumerate(case.sink_wide):
-        whole, inside = placed(np.zeros(case.count, widths[is_wide]), case.offset + 5 * i)
+        whole, inside = placed(
+            np.zeros(case.count, widths[is_wide]), 0 if case.stream else case.offset + 5 * i
+        )
         if case.in_place is not None and i == 0:
             assert case.source_wide[case.in_place] == is_wide
             inside[:] = buffers[case.in_place]
@@ -175,6 +179,7 @@ def run(case: Case, sources: list[Array], simd: str) -> list[Array]:
         case.factor,
         simd,
         case.far,
+        case.stream,
     )
     for i, (before, after) in enumerate(zip(kept, buffers, strict=True)):
         assert i == case.in_place or np.array_equal(before, after), f"source {i} was written"

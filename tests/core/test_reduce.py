@@ -59,15 +59,15 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.parametrize(("far", "stream"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(("dtype", "op"), COMBINATIONS)
-def test_two_long_sources_from_far(dtype: str, op: str) -> None:
-    """They are read in several stretches at a time; the bits are the same, whatever is left at the end."""
-    item = DTYPES[dtype].itemsize
+def test_two_long_sources(dtype: str, op: str, far: bool, stream: bool) -> None:
+    """They may be read in several stretches at a time, and their results streamed; the bits are the same, whatever is left
+    at the end."""
     for i, nbytes in enumerate((16384 - 64, 16384, 16384 + 65, 70_000)):
-        case = Case(
-            dtype, op, nbytes // item, sink_wide=(False,) * (1 + i % 2), offset=7 * i, seed=i, far=True
-        )
-        check(replace(case, in_place=i % 2 or None))
+        count, sinks = nbytes // DTYPES[dtype].itemsize, (False,) * (1 + i % 2)
+        case = Case(dtype, op, count, sink_wide=sinks, offset=7 * i, seed=i, far=far, stream=stream)
+        check(replace(case, in_place=1 if i % 2 else None))
 
 
 @settings(max_examples=400)
