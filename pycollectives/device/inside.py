@@ -108,13 +108,16 @@ class Inside:
 
 
 def fits(comm: Communicator, kind: Kind) -> bool:
-    """Is it for kernels inside the hosts? Where the choice is `hierarchical`, and all hosts have equally many ranks."""
+    """Is it for kernels inside the hosts? Where the choice is `hierarchical`, and all hosts have equally many ranks.
+
+    Whichever of these: the lanes choose for themselves what they do between the hosts.
+    """
     return (
         kind.verb in VERBS
         and kind.counts is None
         and (kind.operator is None or kind.operator.user is None)
         and even_hosts(comm) is not None
-        and comm._calls.choose(kind).name.partition("(")[0] == "hierarchical"
+        and comm._calls.choose(kind).name.startswith("hierarchical")
     )
 
 

@@ -15,7 +15,8 @@ SIZES = [*range(1, 18), 31, 32, 33, 64]
 CATALOGUE = {
     "all_reduce": "ring torus double_binary_tree two_tree recursive_doubling halving_doubling "
     "one_shot two_shot reduce_broadcast chain "
-    "hierarchical leaders host_ring host_torus host_double_tree blueconnect",
+    "hierarchical hierarchical_one_shot hierarchical_recursive_doubling hierarchical_halving_doubling "
+    "leaders host_ring host_torus host_double_tree blueconnect",
     "reduce_scatter": "ring torus recursive_halving pairwise direct hierarchical",
     "all_gather": "ring torus recursive_doubling bruck neighbor_exchange direct hierarchical",
     "broadcast": "flat binomial chain double_binary_tree scatter_all_gather leaders",

@@ -27,9 +27,11 @@ def on(algorithm: Algorithm, text: str) -> Algorithm:
     return find(algorithm.collective, f"{algorithm.name}({text})")
 
 
-def crossings(algorithm: Algorithm, root: int = 0) -> tuple[Counter[int], dict[int, Fraction]]:
+def crossings(
+    algorithm: Algorithm, root: int = 0, hosts: tuple[int, ...] | None = None
+) -> tuple[Counter[int], dict[int, Fraction]]:
     """By rank: the messages that it sends to other hosts; by host: the part of the vector that leaves it."""
-    hosts = algorithm.argument
+    hosts = hosts or algorithm.argument
     assert hosts is not None
     schedule = algorithm.schedule(len(hosts), root=root)
     messages: Counter[int] = Counter()
@@ -100,6 +102,18 @@ def test_every_rank_of_a_host_carries_its_shard(text: str) -> None:
     messages, moved = crossings(placed)
     assert set(messages.values()) == {2 * (n - 1)} and len(messages) == len(hosts)
     assert set(moved.values()) == {Fraction(2 * (n - 1), n)}  # the lower bound of one host
+
+
+@pytest.mark.parametrize("text", ["2x2", "3x2", "4x3", "5x2", "0,1,0,1", "0,1,2,3,0,1,2,3"])
+def test_other_algorithms_between_the_hosts(text: str) -> None:
+    """On its shard every rank takes part in what the algorithm is for as many ranks as there are hosts."""
+    for name in ("one_shot", "recursive_doubling", "halving_doubling"):
+        placed = find("all_reduce", f"hierarchical_{name}({text})")
+        hosts = placed.argument or ()
+        messages, moved = crossings(placed)
+        between, moves = crossings(find("all_reduce", name), hosts=tuple(range(max(hosts) + 1)))
+        assert messages == {rank: between[hosts[rank]] for rank in range(len(hosts))}
+        assert moved == moves
 
 
 def test_unequal_hosts_share_the_shards() -> None:
