@@ -208,19 +208,36 @@ bool Mirror::progress(bool mail) {
 
 // A send to a dead process is not tested any more, and its memory not given back: Open MPI 5.0 calls it complete, but goes on to
 // use its request, which may be another message's by then, and what that message needs is lost.
+//
+// One that has read all it needs, and has left in order, looks dead, too, until its last word has come: to it nothing is sent
+// any more.
 void Mirror::look_for_dead_readers() {
   constexpr uint64_t often = 12'500;  // ticks: some 5 us
   if (pending_.empty() || ticks() - looked_ < often) return;
   looked_ = ticks();
+  bool any = false;
+  for (Outbound* out : pending_) any |= out->lost = group_.died(out->peer);
+  if (!any) return;
+  move_mail();
+  std::erase_if(pending_, [this](Outbound* out) {
+    if (!out->lost || !has_left(out->peer)) return false;
+    out->listed = false;
+    out->done = out->sent;
+    acknowledge(*out);
+    return true;
+  });
   for (const Outbound* out : pending_)
-    if (group_.died(out->peer)) throw Error(ErrorKind::peer, group_.gone(out->peer), out->peer);
+    if (out->lost && group_.lost_for_good(out->peer))
+      throw Error(ErrorKind::peer, group_.gone(out->peer), out->peer);
 }
 
 bool Mirror::move_messages() {
   bool moved = false;
   for (Inbound* in : heard_) replenish(*in);
   for (uint32_t turn = 0; turn < kMostAtOnce; ++turn) {
+    look_for_dead_readers();
     tested_.clear();
+    senders_.clear();
     for (Inbound* in : heard_) {
       const uint64_t next = in->published + 1;
       if (in->waits_for_payload)
@@ -230,18 +247,19 @@ bool Mirror::move_messages() {
     }
     const size_t receives = tested_.size();
     for (Outbound* out : pending_) {
+      if (out->lost) continue;
       Outbound::Item& next = out->items[(out->done + 1) % kLargeDepth];
       tested_.push_back(next.header.active() ? &next.header : &next.payload);
+      senders_.push_back(out);
     }
     if (tested_.empty()) return moved;
-    look_for_dead_readers();
     const auto [index, code] = library_->test_any(tested_.data(), static_cast<int>(tested_.size()));
     if (index < 0) return moved;
     moved = true;
     mpi::Request* done = tested_[static_cast<size_t>(index)];
     if (static_cast<size_t>(index) >= receives) {
-      Outbound& out = *pending_[static_cast<size_t>(index) - receives];
-      if (code) fail("MPI_Isend", code, out.peer);
+      Outbound& out = *senders_[static_cast<size_t>(index) - receives];
+      if (code && (move_mail(), !has_left(out.peer))) fail("MPI_Isend", code, out.peer);
       if (settle(out)) {
         out.listed = false;
         std::erase(pending_, &out);

@@ -129,7 +129,8 @@ class Mirror {
   std::vector<Outbound*> pending_;  // with sends that are not done
   std::vector<Inbound*> heard_;     // of the running plan
   std::vector<mpi::Request*> tested_;
-  std::vector<int> writers_;  // whose mail is among the tested ones
+  std::vector<Outbound*> senders_;  // whose sends are among the tested ones
+  std::vector<int> writers_;        // whose mail is among the tested ones
   uint32_t turn_ = 0;
   uint64_t looked_ = 0;  // for dead readers, in ticks
 

@@ -47,6 +47,7 @@ struct Mirror::Outbound {
   uint64_t sent = 0, done = 0;  // messages that were given to MPI, and the first of them that it has sent
   uint64_t credit = 0;          // messages that the reader says it has consumed
   bool listed = false;          // in pending_
+  bool lost = false;            // its reader has died, or has left and ended: no send is tested any more
   Item items[kLargeDepth];
   std::unique_ptr<std::byte[]> copies;  // of short messages
 };

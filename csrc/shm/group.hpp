@@ -128,6 +128,8 @@ class Group {
   // "rank 1 (process 4711) died in call 3 ...", "rank 1 has left ...", or nothing if it is there. A system call.
   std::string gone(int peer) const;
   bool died(int peer) const;  // the process; for one on another host also: it cannot be reached
+  // For longer than what it has sent before may be on its way? Asked of one on another host that is gone.
+  bool lost_for_good(int peer);
   // Has a communicator of this process failed because a rank died, stopped or could not be reached? MPI_Finalize would
   // wait for it.
   static bool lost_anybody() { return lost_.load(std::memory_order_relaxed); }
@@ -150,7 +152,6 @@ class Group {
 
  private:
   bool has_finished(int peer, uint64_t sequence) const;
-  bool lost_for_good(int peer);
   bool in_a_call(uint64_t then) const;  // was this rank in one, at that time in ticks?
   std::string process(int peer) const;
   std::string whereabouts(int peer) const;
