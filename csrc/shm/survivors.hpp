@@ -23,7 +23,7 @@ struct Survivors {
 // others have gone on without.
 Survivors agree_on_survivors(Group& group, uint64_t timeout_ns, bool (*interrupted)());
 
-// Where ranks are on several hosts no word decides: they agree over the network (bootstrap/reunion.py). These tell whoever waits
+// Where ranks are on several hosts no word decides: they agree over the network (bootstrap/agreement.py). These tell whoever waits
 // for this rank. The number of the attempt is returned; at the end: that of the decision, or 0 if there is none.
 uint64_t begin_shrink(Group& group);
 void end_shrink(Group& group, uint64_t attempt);

@@ -1,14 +1,4 @@
-"""How the ranks that are left of a job on several hosts agree on who they are, and where they meet next.
-
-    rank 3  -- "I take part" -->  the lowest rank that is there: it waits until all others have come, have gone, or are late
-            <-- "wait" ---------
-            <-- who is left ----  and the port at which it serves them
-    rank 5  <-- "without you" --  left at the door of a rank that is late, which reads it when it comes
-
-Every rank has a door: a listening TCP socket, where the kernel lets callers in whether its owner looks or not. If the lowest
-rank is lost before all have been told, the next one decides anew. Two ranks that believe different ranks to be there may decide
-apart: then the first exchange of one of the new communicators fails, and they try again. Where a network is cut in two, both
-parts go on.
+"""The doors at which the ranks that are left of a job on several hosts meet, and the lines to them (agreement.py says what for).
 
 Each line is sealed with the secret of the door at which it is said; all ranks have these secrets from the start of the job.
 """
@@ -24,20 +14,18 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pycollectives.bootstrap import forking
 from pycollectives.bootstrap.addresses import Door, connect_all, listen
-from pycollectives.errors import PeerError
 
 _PAUSE = 0.02
 _CONNECT_SECONDS = 1.0
 _STRANGER_SECONDS = 10.0
 _STRANGERS = 64  # at the door at a time; the others wait in its queue
 _LONGEST_LINE = 1 << 20
-_GRACE = 5.0  # seconds beyond a timeout that whoever keeps it may take to say so
 
 
 class Line:
@@ -87,13 +75,6 @@ class Line:
         self.ended = True
 
 
-def _wait_for(sock: socket.socket) -> None:
-    """A moment, or until there is something to read; also where there are more than a thousand descriptors."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.poll(_PAUSE * 1000)
-
-
 def _seal(secret: bytes, text: str) -> str:
     return hmac.new(secret, b"pycollectives reunion " + text.encode(), hashlib.sha256).hexdigest()
 
@@ -105,7 +86,7 @@ class Caller:
     line: Line
     since: float
     request: dict[str, Any] | None = None
-    waits: bool = False  # has been told so
+    told: int | None = None  # whom this rank followed when it told the caller to wait
 
 
 class Reunion:
@@ -133,9 +114,10 @@ class Reunion:
                     caller.request = caller.request or said
                 stranger = caller.request is None and time.monotonic() - caller.since > _STRANGER_SECONDS
                 farewell = caller.request is not None and caller.request["kind"] == "without"
-                if stranger or (caller.line.ended and not farewell):
+                if caller.line.ended or stranger:
                     caller.line.close()
-                    self._callers.remove(caller)
+                    if not farewell:
+                        self._callers.remove(caller)
             return [each for each in self._callers if each.request and each.request["name"] == name]
 
     def dismiss(self, callers: Sequence[Caller]) -> None:
@@ -156,9 +138,12 @@ class Reunion:
         secret = self.others[rank][1] if rank in self.others else self.secret
         return hmac.new(secret, f"pycollectives {purpose}".encode(), hashlib.sha256).digest()
 
-    def wait(self) -> None:
-        """A moment, or until somebody comes."""
-        _wait_for(self._listener)
+    def wait(self, lines: Iterable[Line]) -> None:
+        """A moment, or until somebody comes or says something; also where there are more than a thousand descriptors."""
+        poll = select.poll()
+        for sock in (self._listener, *(line.sock for line in lines)):
+            poll.register(sock, select.POLLIN)
+        poll.poll(_PAUSE * 1000)
 
     def close(self) -> None:
         """Shut the door."""
@@ -174,124 +159,3 @@ class Reunion:
     def __del__(self) -> None:
         if hasattr(self, "_callers"):
             self.close()
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Who is left of a communicator, as its ranks; the first of them serves the others at `port`."""
-
-    attempt: int
-    ranks: tuple[int, ...]
-    port: int
-    nonce: str
-
-
-@dataclass
-class Agreement:
-    """One rank's part in one attempt.
-
-    `ranks`: those of the job, by the communicator's; `gone(r)`: why the communicator's rank r is not there any more, or "";
-    `look` is called some times a second.
-    """
-
-    reunion: Reunion
-    name: str
-    attempt: int
-    rank: int
-    ranks: Sequence[int]
-    timeout: float
-    gone: Callable[[int], str]
-    look: Callable[[], None]
-
-    def reach(self) -> tuple[Decision, socket.socket | None]:
-        """What has been decided, and, for the first one that is left, the socket where it has to serve the others.
-
-        Raises PeerError on a rank that the others have gone on without.
-        """
-        late: set[int] = set()
-        while True:
-            first = next(r for r in range(self.rank + 1) if r == self.rank or not (r in late or self.gone(r)))
-            if first == self.rank:
-                return self._decide()
-            if (decision := self._ask(first)) is not None:
-                return decision, None
-            if not self.gone(first):
-                late.add(first)
-
-    def _look(self) -> None:
-        self.look()
-        for caller in self.reunion.callers(self.name):
-            if caller.request and caller.request["kind"] == "without":
-                self._left_behind(caller.request["rank"])
-
-    def _left_behind(self, peer: int) -> None:
-        raise PeerError(
-            "the other ranks have shrunk the communicator without this one, which came too late",
-            rank=self.rank,
-            peer=peer,
-        )
-
-    def _ask(self, first: int) -> Decision | None:
-        """Take part, and hear the decision of `first`; None if it goes or does not answer in time."""
-        until = time.monotonic() + self.timeout
-        while time.monotonic() < until and not self.gone(first):
-            self._look()
-            line = self.reunion.call([self.ranks[first]]).get(self.ranks[first])
-            if line is None:
-                time.sleep(_PAUSE)
-                continue
-            try:
-                line.say(kind="join", name=self.name, attempt=self.attempt, rank=self.rank)
-                while not line.ended and time.monotonic() < until:
-                    for said in line.hear():
-                        if said["kind"] == "wait":  # it will decide in time
-                            until = time.monotonic() + self.timeout + _GRACE
-                        elif said["kind"] == "decided":
-                            return self._accept(said)
-                    if self.gone(first):
-                        return None
-                    self._look()
-                    _wait_for(line.sock)
-            finally:
-                line.close()
-            time.sleep(_PAUSE)  # it has hung up: it is lost, as will be seen, or has given up
-        return None
-
-    def _accept(self, said: dict[str, Any]) -> Decision:
-        if self.rank not in said["ranks"]:
-            self._left_behind(said["ranks"][0])
-        return Decision(said["attempt"], tuple(said["ranks"]), said["port"], said["nonce"])
-
-    def _decide(self) -> tuple[Decision, socket.socket]:
-        """Wait for all that may come, and tell them."""
-        until = time.monotonic() + self.timeout
-        above = range(self.rank + 1, len(self.ranks))
-        while True:
-            self._look()
-            callers = [
-                each
-                for each in self.reunion.callers(self.name)
-                if each.request and each.request["kind"] == "join"
-            ]
-            come: dict[int, dict[str, Any]] = {}
-            for caller in callers:
-                assert caller.request is not None
-                come[caller.request["rank"]] = caller.request
-                if not caller.waits:
-                    caller.waits = True
-                    caller.line.say(kind="wait")
-            if all(rank in come or self.gone(rank) for rank in above) or time.monotonic() > until:
-                break
-            self.reunion.wait()
-        left = [self.rank, *(rank for rank in above if rank in come and not self.gone(rank))]
-        attempt = max([self.attempt, *(come[rank]["attempt"] for rank in left[1:])])
-        listener = listen(len(self.ranks) + 16)
-        decision = Decision(attempt, tuple(left), listener.getsockname()[1], secrets.token_hex(16))
-        for caller in callers:
-            caller.line.say(kind="decided", **vars(decision))
-        self.reunion.dismiss(callers)
-        behind = [r for r in range(len(self.ranks)) if r not in left and r not in come and not self.gone(r)]
-        for line in self.reunion.call([self.ranks[r] for r in behind]).values():
-            line.say(kind="without", name=self.name, rank=self.rank)
-            line.close()
-        return decision, listener

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pycollectives.bootstrap.reunion import Agreement, Decision, Line, Reunion
+from pycollectives.bootstrap.agreement import Agreement, Decision
+from pycollectives.bootstrap.reunion import Line, Reunion
 from pycollectives.errors import PeerError
 
 
@@ -158,3 +159,69 @@ def test_strangers_are_not_heard(ranks: Ranks) -> None:
     for each in strangers:
         each.close()
     sock.close()
+
+
+def leave_a_note(ranks: Ranks, by: int, at: int, attempt: int = 1) -> None:
+    line = ranks.doors[by].call([10 + at])[10 + at]
+    line.say(kind="without", name="world", attempt=attempt, rank=by, ranks=[by])
+    line.close()
+
+
+def test_those_who_wait_together_go_on_whatever_a_later_rank_believes(ranks: Ranks) -> None:
+    """Rank 3 believes to be alone, for example since it could not reach the others for a while; these wait for rank 4."""
+    for rank in (0, 1, 2):
+        ranks.come(rank)
+    time.sleep(0.3)
+    for at in (0, 1, 2):
+        leave_a_note(ranks, 3, at)
+    time.sleep(0.3)
+    ranks.gone = {3}
+    ranks.come(4)
+    ranks.end()
+    agreed(ranks, [0, 1, 2, 4])
+
+
+def test_an_earlier_rank_leaves_behind_those_who_wait_for_a_later_one(ranks: Ranks) -> None:
+    """Rank 0 has gone on, and the others believe that it is late."""
+    ranks.gone = {0}
+    for rank in (1, 2):
+        ranks.come(rank)
+    time.sleep(0.3)
+    for at in (1, 2):
+        leave_a_note(ranks, 0, at)
+    ranks.end()
+    assert all("without this one" in str(ranks.found[rank]) for rank in (1, 2))
+
+
+def test_a_note_of_an_earlier_attempt_counts_no_more(ranks: Ranks) -> None:
+    """It was left by one who decided apart then."""
+    for at in (0, 1):
+        leave_a_note(ranks, 3, at)
+    ranks.gone = {2, 3, 4}
+    for rank in (0, 1):
+        ranks.come(rank, attempt=2)
+    ranks.end()
+    agreed(ranks, [0, 1])
+
+
+def test_one_that_is_late_is_followed_again(ranks: Ranks) -> None:
+    """It comes while the others, who have given it up, wait for one more."""
+    for rank in (1, 2, 3):
+        ranks.come(rank, timeout=1.0)
+    time.sleep(1.4)
+    ranks.come(0, timeout=1.0)
+    time.sleep(0.2)
+    ranks.come(4, timeout=1.0)
+    ranks.end()
+    agreed(ranks, [0, 1, 2, 3, 4])
+
+
+def test_an_impatient_rank_stays_with_those_who_have_told_it_to_wait(ranks: Ranks) -> None:
+    for rank in (0, 1):
+        ranks.come(rank)
+    ranks.come(2, timeout=0.2)
+    time.sleep(1.0)
+    for rank in (3, 4):
+        ranks.come(rank)
+    ranks.end()
+    agreed(ranks, [0, 1, 2, 3, 4])
