@@ -66,6 +66,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     timeout: float
     name: str
     settings: Settings
+    _left_of: Communicator | None = None  # while it is made
 
     def __new__(cls, *_: Any, **__: Any) -> Communicator:
         made: Communicator = super().__new__(cls)
@@ -86,9 +87,14 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         holds: bool,
         device: Options | None = None,
         parent: Communicator | None = None,
+        left_of: Communicator | None = None,
     ) -> Communicator:
-        """A communicator of some ranks of a job that have met before; all of them are members of `parent`."""
+        """A communicator of some ranks of a job that have met before.
+
+        All of them are members of `parent`, or they are what is left of the ranks of `left_of`.
+        """
         made = cls.__new__(cls)
+        made._left_of = left_of
         made._make(family, name, ranks, timeout=timeout, holds=holds, device=device, parent=parent)
         return made
 
@@ -122,7 +128,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
             len(self._neighbours), spans_hosts=self._network is not None, cores=self._cores
         )
         shared = self._share_memory(*patience)
-        self._parent = None
+        self._parent = self._left_of = None
         self._messages = _core.Messages(self._core, *patience)
         self._calls = Calls(self.rank, self.size, self.settings)
         self._open(self._core, self.size, self.timeout)
@@ -213,7 +219,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
     ) -> list[tuple[bytes, list[int]]]:
         key = f"{self.name}/{what}"
         witness = self if self._core is not None else self._parent
-        watch = Watch(self, what, None if witness is None else witness._core)
+        watch = Watch(self, what, None if witness is None else witness._core, self._left_of)
         try:
             return self._rendezvous.exchange(
                 f"keep/{key}" if keep else key,

@@ -20,10 +20,15 @@ _PAUSE = 0.005
 
 
 class Watch:
-    """One exchange. `core`: of a communicator whose members include those of `comm`, or None if there is none."""
+    """One exchange. `core`: of a communicator whose members include those of `comm`, or None if there is none.
 
-    def __init__(self, comm: Communicator, what: str, core: Any) -> None:
-        self._comm, self._what, self._core = comm, what, core
+    `left_of`: the communicator of whose ranks those of `comm` are left. It is broken, but knows who has died, also by a cable
+    that is cut, of which the broker learns nothing.
+    """
+
+    def __init__(self, comm: Communicator, what: str, core: Any, left_of: Communicator | None = None) -> None:
+        self._comm, self._what, self._core, self._left_of = comm, what, core, left_of
+        self._lost: float | None = None
         self._patience = settings.warn_seconds() or float("inf")
         self._due = time.monotonic() + self._patience
         self._shrinks: float | None = None
@@ -34,6 +39,8 @@ class Watch:
         if self._core is not None:
             self._core.check()
             self._look_for_shrink(now)
+        if self._left_of is not None:
+            self._look_for_dead(self._left_of, now)
         if now > self._due:
             warn(
                 f"rank {self._comm.rank} waits for other ranks of {self._comm.name!r} for {self._patience:g} s, "
@@ -60,6 +67,20 @@ class Watch:
             self._shrinks = now
         elif now - self._shrinks > _GRACE:
             raise PeerError(f"rank {peer} shrinks the communicator", rank=self._comm.rank, peer=peer)
+
+    def _look_for_dead(self, before: Communicator, now: float) -> None:
+        core = before._native()
+        for peer, rank in enumerate(self._comm.world_ranks):
+            if rank == self._comm.world_ranks[self._comm.rank] or not core.died(
+                before.world_ranks.index(rank)
+            ):
+                continue
+            self._lost = now if self._lost is None else self._lost
+            if now - self._lost > _GRACE:
+                text = core.gone(before.world_ranks.index(rank))
+                raise PeerError(text, rank=self._comm.rank, peer=peer, collective=self._what)
+            return
+        self._lost = None
 
     def _has_gone(self, peer: int) -> bool:
         deadline = time.monotonic() + (0.0 if self._core is None else _DEATH)

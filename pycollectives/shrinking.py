@@ -2,7 +2,7 @@
 
 agree who is left -> meet again -> a new communicator; if one is lost on the way, from the start
 
-On one host they agree in shared memory (csrc/shm/survivors.hpp), between hosts over TCP (bootstrap/reunion.py).
+On one host they agree in shared memory (csrc/shm/survivors.hpp), between hosts over TCP (bootstrap/agreement.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .bootstrap import hosted, spanning
-from .bootstrap.rendezvous import Rendezvous
-from .bootstrap.reunion import Agreement, Decision
+from .bootstrap.agreement import Agreement, Decision
+from .bootstrap.client import SocketRendezvous
 from .errors import BootstrapError, CollectiveTimeoutError, PeerError, TransportError
 from .family import Family
 
@@ -37,20 +37,24 @@ def shrink(comm: Communicator, timeout: float) -> Communicator:
             found, listener = _agree(comm, timeout)
             attempt, ranks = found.attempt, list(found.ranks)
         world = [comm.world_ranks[rank] for rank in ranks]
-        family = comm._family
+        place: SocketRendezvous | spanning.SpanningRendezvous | None = None
         try:
             if found is not None:
-                family = Family(_meet_between_hosts(comm, found, listener, world, timeout), comm._family)
+                place = _meet_between_hosts(comm, found, listener, world, timeout)
             elif comm._rendezvous.kind not in _ENDURING:
-                family = Family(_meet_anew(comm, attempt, ranks, timeout), comm._family)
-            name = f"{comm.name}/shrink.{attempt}"
-            holds = comm._holds or family is not comm._family
+                place = _meet_anew(comm, attempt, ranks, timeout)
             return type(comm)._of_family(
-                family, name, world, timeout=timeout, holds=holds, device=comm._device_options()
+                comm._family if place is None else Family(place, comm._family),
+                f"{comm.name}/shrink.{attempt}",
+                world,
+                timeout=timeout,
+                holds=comm._holds or place is not None,
+                device=comm._device_options(),
+                left_of=comm,
             )
         except BaseException as error:
-            if family is not comm._family:
-                family.rendezvous.close()
+            if place is not None:
+                place.abandon()
             # Between hosts MPI may be the first to notice a loss.
             lost = (BootstrapError, PeerError, CollectiveTimeoutError, TransportError)
             if last or not isinstance(error, lost):
@@ -80,23 +84,22 @@ def _agree(comm: Communicator, timeout: float) -> tuple[Decision, socket.socket 
 
 def _meet_between_hosts(
     comm: Communicator, found: Decision, listener: socket.socket | None, world: list[int], timeout: float
-) -> Rendezvous:
+) -> spanning.SpanningRendezvous:
     def gone(rank: int) -> str:
         return str(comm._native().gone(comm.world_ranks.index(rank)))
 
     return spanning.meet_again(comm._rendezvous, found, listener, world, timeout, gone)
 
 
-def _meet_anew(comm: Communicator, attempt: int, ranks: list[int], timeout: float) -> Rendezvous:
+def _meet_anew(comm: Communicator, attempt: int, ranks: list[int], timeout: float) -> SocketRendezvous:
     """Rank 0, which served the exchanges, may be lost: the first survivor serves. Shared memory tells the others where."""
     old, core, first = comm._rendezvous, comm._native(), ranks[0]
     host = comm.world_ranks[first]
     if comm.rank == first:
         name, secret = hosted.random_name(), secrets.token_bytes(32)
         members = [comm.world_ranks[rank] for rank in ranks]
-        made = hosted.host(name, secret, old.size, old.kind, rank=host, members=members)
-        core.open_door(attempt, json.dumps([name, secret.hex()]))
-        return made
+        core.open_door(attempt, json.dumps([name, secret.hex()]))  # whoever comes too early tries again
+        return hosted.host(name, secret, old.size, old.kind, rank=host, members=members)
     deadline = time.monotonic() + timeout
     while not (door := core.find_door(first, attempt)):
         if gone := core.gone(first):

@@ -198,6 +198,7 @@ void bind_communicator(py::module_& module) {
            })
       .def("check", &Communicator::check)
       .def("gone", [](Handle& self, int peer) { return self.group().gone(peer); })
+      .def("died", [](Handle& self, int peer) { return self.group().died(peer); })
       .def("shrinking",
            [](Handle& self) {
              for (int peer = 0; peer < self.group().size(); ++peer)

@@ -266,6 +266,11 @@ class SocketRendezvous:
         if self._connection.pid == os.getpid():
             self._connection.tell(Kind.RELEASE, {"epoch": self._epoch, "key": key})
 
+    def abandon(self) -> None:
+        """Leave what could not be completed; where this process serves the others, it stops that, too."""
+        self.closed = True
+        self._connection.close()
+
     def close(self) -> None:
         """See `Rendezvous.close`."""
         if self.closed:

@@ -66,8 +66,8 @@ class HostedRendezvous(SocketRendezvous):
         self._broker = broker
 
     def abandon(self) -> None:
-        """Give up serving a job that cannot start."""
-        self._connection.close()
+        """See `SocketRendezvous.abandon`."""
+        super().abandon()
         self._broker.close()
 
     def _finish(self) -> None:

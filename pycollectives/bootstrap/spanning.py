@@ -18,11 +18,13 @@ from typing import Any
 
 from pycollectives.bootstrap import hosted
 from pycollectives.bootstrap.addresses import Door, listen
+from pycollectives.bootstrap.agreement import Decision
+from pycollectives.bootstrap.client import SocketRendezvous
 from pycollectives.bootstrap.hosted import Host
 from pycollectives.bootstrap.lifelines import Lifelines
 from pycollectives.bootstrap.places import Gather
 from pycollectives.bootstrap.rendezvous import Rendezvous, SingleRendezvous
-from pycollectives.bootstrap.reunion import Decision, Reunion
+from pycollectives.bootstrap.reunion import Reunion
 from pycollectives.bootstrap.settings import connect_timeout
 from pycollectives.errors import BootstrapError, TransportError
 
@@ -76,7 +78,9 @@ def network_of(rendezvous: Rendezvous, world_ranks: Sequence[int]) -> Network | 
 class SpanningRendezvous:
     """The rendezvous of a rank whose job has several hosts."""
 
-    def __init__(self, world: Rendezvous, local: Rendezvous, network: Network, kind: str) -> None:
+    def __init__(
+        self, world: SocketRendezvous, local: SocketRendezvous | SingleRendezvous, network: Network, kind: str
+    ) -> None:
         self.rank, self.size, self.kind = world.rank, world.size, kind
         self.network = network
         self._world, self._local = world, local
@@ -119,6 +123,12 @@ class SpanningRendezvous:
         self._world.close()
         self._local.close()
 
+    def abandon(self) -> None:
+        """See `SocketRendezvous.abandon`."""
+        self._world.abandon()
+        if isinstance(self._local, SocketRendezvous):
+            self._local.abandon()
+
 
 @dataclass
 class _Offer:
@@ -135,16 +145,16 @@ class _Offer:
 
 def meet(
     rank: int, hosts: tuple[int, ...], gather: Gather, kind: str
-) -> tuple[Rendezvous, Rendezvous, Network]:
+) -> tuple[SocketRendezvous, SocketRendezvous | SingleRendezvous, Network]:
     """Bring the ranks of several hosts together; collective. The network's MPI part is the caller's to fill in.
 
     Raises BootstrapError on every rank if one cannot take part.
     """
     near = [r for r, host in enumerate(hosts) if host == hosts[rank]]
-    served: list[hosted.HostedRendezvous] = []
+    made: list[SocketRendezvous] = []
     offer = _Offer(Host.here())
-    world: Rendezvous | None = None
-    local: Rendezvous = SingleRendezvous()
+    world: SocketRendezvous | None = None
+    local: SocketRendezvous | SingleRendezvous = SingleRendezvous()
     try:
         lifelines = Lifelines()
         offer.lifeline = lifelines.door
@@ -154,13 +164,11 @@ def meet(
             offer.secret = secrets.token_bytes(32)
         if rank == near[0] and len(near) > 1:
             offer.name = hosted.random_name()
-            local = hosted.host(offer.name, offer.secret, len(near), kind)
-            served.append(local)
+            made.append(local := hosted.host(offer.name, offer.secret, len(near), kind))
         if rank == 0:
             listener = listen(len(hosts) + 16)
             offer.door = Door.of(listener)
-            world = hosted.serve(listener, offer.secret, len(hosts), kind)
-            served.append(world)
+            made.append(world := hosted.serve(listener, offer.secret, len(hosts), kind))
     except (OSError, BootstrapError) as error:
         offer.problem = str(error)
     try:
@@ -172,14 +180,16 @@ def meet(
         if world is None:
             assert offers[0].door is not None
             world = hosted.join_over_tcp(offers[0].door, offers[0].secret, rank, len(hosts), kind, timeout)
+            made.append(world)
         if rank != near[0]:
             leader = offers[near[0]]
             local = hosted.join(leader.name, leader.secret, near.index(rank), len(near), kind, timeout)
+            made.append(local)
         lifelines.connect({r: o.lifeline for r, o in enumerate(offers) if r not in near and o.lifeline})
         reunion.others = {r: o.reunion for r, o in enumerate(offers) if r != rank and o.reunion}
     except BaseException:
-        for broker in served:
-            broker.abandon()
+        for place in made:
+            place.abandon()
         raise
     names = tuple(offers[hosts.index(host)].host.name for host in range(max(hosts) + 1))
     return world, local, Network(hosts, names, None, None, 0, 0, lifelines, reunion)
@@ -202,18 +212,18 @@ def meet_again(
     network, rank, size, kind, first = old.network, old.rank, old.size, old.kind, members[0]
     deadline = time.monotonic() + timeout
     secret = network.reunion.derive(first, f"world {found.nonce}")
-    served: list[hosted.HostedRendezvous] = []
+    made: list[SocketRendezvous] = []
     try:
         if listener is not None:
-            world: Rendezvous = hosted.serve(listener, secret, size, kind, rank=rank, members=members)
-            served.append(world)  # type: ignore[arg-type]
+            world: SocketRendezvous = hosted.serve(listener, secret, size, kind, rank=rank, members=members)
         else:
             door = replace(network.reunion.others[first][0], port=found.port)
             left = min(_AGAIN_SECONDS, timeout)
             world = hosted.join_over_tcp(door, secret, rank, size, kind, left, host=first)
+        made.append(world)
         everyone = [r for r, host in enumerate(network.hosts) if host == network.hosts[rank]]
         near = [r for r in members if r in everyone]
-        local: Rendezvous = SingleRendezvous()
+        local: SocketRendezvous | SingleRendezvous = SingleRendezvous()
         if len(near) > 1:
             here = f"host {network.hosts[rank]} {found.nonce}"
             name = f"pycollectives-{network.reunion.derive(first, f'name of {here}').hex()[:32]}"
@@ -221,13 +231,12 @@ def meet_again(
             if rank == near[0]:
                 there = [everyone.index(r) for r in near]
                 local = hosted.host(name, secret, len(everyone), kind, rank=mine, members=there)
-                served.append(local)
             else:
                 lead = everyone.index(near[0])
                 local = _join(name, secret, mine, len(everyone), kind, deadline, lead, lambda: gone(near[0]))
     except BaseException:
-        for broker in served:
-            broker.abandon()
+        for each in made:
+            each.abandon()
         raise
     return SpanningRendezvous(world, local, network, kind)
 
@@ -241,7 +250,7 @@ def _join(
     deadline: float,
     host: int,
     gone: Callable[[], str],
-) -> Rendezvous:
+) -> SocketRendezvous:
     """Come to the first rank of this host, as long as it is there."""
     while True:
         left = deadline - time.monotonic()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,8 +18,12 @@ from test_bootstrap_environment import mpiexec, needs_mpi
 
 from pycollectives.bootstrap import places
 from pycollectives.bootstrap.addresses import Door, connect, connect_all, listen
+from pycollectives.bootstrap.agreement import Decision
 from pycollectives.bootstrap.hosted import Host
 from pycollectives.bootstrap.lifelines import Lifelines
+from pycollectives.bootstrap.rendezvous import SingleRendezvous
+from pycollectives.bootstrap.reunion import Reunion
+from pycollectives.bootstrap.spanning import Network, SpanningRendezvous, meet_again
 from pycollectives.errors import BootstrapError
 from pycollectives.topology import Interface
 
@@ -178,3 +184,55 @@ def test_too_little_thread_support(jobs: Any, done: Done) -> None:
         code == 0
         and out.count("MPI_THREAD_SERIALIZED, but ranks on several hosts need MPI_THREAD_MULTIPLE") == 2
     ), err
+
+
+class Left:
+    """What is left of a job of three ranks on hosts 0, 1, 1: rank 0 and rank 1, threads of this process."""
+
+    def __init__(self) -> None:
+        self.doors, self.lifelines = [Reunion() for _ in range(3)], Lifelines()
+        for rank, own in enumerate(self.doors):
+            own.others = {r: (each.door, each.secret) for r, each in enumerate(self.doors) if r != rank}
+
+    def meet(self, rank: int, found: Decision, listener: socket.socket | None) -> SpanningRendezvous:
+        network = Network((0, 1, 1), ("a", "b"), None, None, 0, 0, self.lifelines, self.doors[rank])
+        one = SingleRendezvous()
+        old = SpanningRendezvous(one, one, network, "mpi")  # type: ignore[arg-type]
+        old.rank, old.size = rank, 3
+        return meet_again(old, found, listener, found.ranks, 5.0, lambda _: "")
+
+
+def counted() -> tuple[int, int]:
+    """Brokers, and descriptors of this process."""
+    gc.collect()
+    return sum(each.name == "pycollectives-broker" for each in threading.enumerate()), len(
+        os.listdir("/proc/self/fd")
+    )
+
+
+def test_what_is_abandoned_leaves_nothing_behind() -> None:
+    """One that has agreed does not come; and one whose host cannot meet."""
+    left = Left()
+    before = counted()
+    with listen(4) as listener:
+        found = Decision(1, (0, 1, 2), listener.getsockname()[1], "nonce")
+        made = left.meet(0, found, listener)
+        with pytest.raises(BootstrapError, match="1"):
+            made.exchange("x", 0, 2, b"", [], 0.3, [0, 1])
+        made.abandon()
+        made.abandon()
+    assert counted() == before
+    with listen(4) as listener:
+        found = Decision(1, (0, 1, 2), listener.getsockname()[1], "nonce")
+        made = left.meet(0, found, listener)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+            here = f"host 1 {found.nonce}"
+            name = left.doors[1].derive(0, f"name of {here}").hex()[:32]
+            taken.bind(f"\0pycollectives-{name}")
+            try:
+                left.meet(1, found, None)
+            except BootstrapError as error:
+                kept = error  # and what it refers to
+        assert "is taken" in str(kept)
+        made.abandon()
+    assert counted() == before

@@ -10,8 +10,10 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import reference
 import shrink_ranks
 
 import pycollectives as pc
+from pycollectives.bootstrap import spanning
 from pycollectives.cost.crossing import crossing
 from pycollectives.schedule import COLLECTIVES, find, names
 
@@ -208,6 +211,14 @@ def mpi_errors(comm: Any) -> None:
     assert comm.all_reduce(np.ones(10))[0] == comm.size
 
 
+def library(comm: Any) -> None:
+    """What the data travels by."""
+    from mpi4py import MPI
+
+    what = {"vendor": MPI.get_vendor()[0], "handle_bytes": MPI._sizeof(MPI.Comm)}
+    say(rank=comm.rank, path=comm._network.library.path, **what)
+
+
 def large(comm: Any, nbytes: int) -> None:
     """More than 2^31 bytes in one message of MPI's, and in one call."""
     network = comm._network
@@ -313,12 +324,18 @@ def outlive(comm: Any, rank: int) -> None:
     say(rank=comm.rank, **catch(go_on))
 
 
-def regroup(comm: Any, victims: list[list[int]], late: list[int] = ()) -> None:  # type: ignore[assignment]
-    """Some ranks die in a collective, again and again (`late`: while the others shrink); what is left goes on as before.
+def regroup(
+    comm: Any,
+    victims: list[list[int]],
+    late: list[int] = (),  # type: ignore[assignment]
+    later: list[int] = (),  # type: ignore[assignment]
+) -> None:
+    """Some ranks die in a collective, again and again (`late`: while the others shrink; `later`: when they have agreed, also
+    with it, before they meet again); what is left goes on as before, and of attempts that have failed nothing is left.
 
     `victims` are ranks of the job. Those that live long enough say "ready" before each loss.
     """
-    me, left = comm.rank, list(range(comm.size))
+    me, left, before = comm.rank, list(range(comm.size)), servers()
     kept, pairs = comm.empty(5000, "int64"), comm.split(comm.rank // 2)
     kept[:] = me
     for number, lost in enumerate(victims):
@@ -330,8 +347,10 @@ def regroup(comm: Any, victims: list[list[int]], late: list[int] = ()) -> None: 
         caught = catch(lambda comm=comm: [comm.all_reduce(np.ones(50_000)) for _ in range(1_000_000)])
         if me in late:
             os.kill(os.getpid(), signal.SIGKILL)
+        if me in later:
+            spanning.meet_again = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
         start = time.monotonic()
-        left = [rank for rank in left if rank not in (*lost, *late)]
+        left = [rank for rank in left if rank not in (*lost, *late, *later)]
         broken, comm = comm, comm.shrink(timeout=20)
         broken.close()
         shrink_ranks.check(comm, left)
@@ -342,8 +361,31 @@ def regroup(comm: Any, victims: list[list[int]], late: list[int] = ()) -> None: 
     if {2 * (me // 2), 2 * (me // 2) + 1} <= {*left}:  # a communicator of others goes on
         assert pairs.all_gather_object(me) == [2 * (me // 2), 2 * (me // 2) + 1]
     comm.barrier()
+    if len(set(comm.hosts)) == comm.size:  # nobody serves the ranks of a host
+        want = [comm.rank == 0, before[1] - (me == 0) + (comm.rank == 0)]  # as at the start
+        until = time.monotonic() + 5  # a broker ends when all have left it
+        while (now := servers()) != want and time.monotonic() < until:
+            time.sleep(0.02)
+        assert now == want, (before, now, want)
+    comm.barrier()
     say(rank=me, ended=True)
     comm.close()
+
+
+def servers() -> list[int]:
+    """Threads that serve exchanges, and TCP sockets of this process that listen."""
+    threads = [each for each in threading.enumerate() if each.name == "pycollectives-broker"]
+    listen = {
+        f"socket:[{fields[9]}]"
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()
+        if (fields := line.split())[3] == "0A"
+    }
+    mine = set()
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # that of the listing itself
+            mine.add(os.readlink(f"/proc/self/fd/{each}"))
+    return [len(threads), len(listen & mine)]
 
 
 def come_late(comm: Any, victim: int) -> None:

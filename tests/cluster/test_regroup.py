@@ -58,6 +58,13 @@ def test_ranks_that_are_killed(
         assert line["seconds"] < 8 and line["took"] < 8, line
 
 
+def test_one_that_is_killed_before_they_meet_again(hosts: Any, mpi: Library) -> None:
+    """They have agreed that it is there, notice by its lifeline, and try again; the first attempt leaves nothing behind."""
+    running = begin(hosts, mpi, [1, 1, 1, 1], "regroup", victims=[[1]], later=[3])
+    for line in end(hosts, running, [0, 2]):
+        assert line["left"] == 2 and line["took"] < 8, line
+
+
 def test_one_after_the_other(hosts: Any, mpi: Library) -> None:
     """Until one is left."""
     running = begin(hosts, mpi, [2, 2], "regroup", victims=[[0], [3], [1]])
