@@ -8,9 +8,6 @@ r"""Hierarchies of hosts: inside a host by shared memory, between hosts on shard
             +-------------+     k ranks on every host. Unequal hosts: the data is cut into lcm(k) shards, and a rank of
                                 a small host carries several.
 
-    Where hosts have equally many ranks other algorithms can be taken between them, one for each name below: of fewer rounds
-    than the ring's.
-
 cost     H hosts of k ranks: all_reduce 2(H-1) + 2 steps; between hosts 2(H-1)/H n/k per rank; inside 2(k-1)/k n
 source   Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy", MLSys
          2019
@@ -22,11 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..schedule import EVEN_HOSTS, HOSTS, Algorithm, Program, View, algorithm
-from .direct import one_shot
-from .halving_doubling import halving_doubling
-from .hosts import Hosts, Shard
-from .recursive_doubling import recursive_doubling
+from ..schedule import EVEN_HOSTS, HOSTS, Program, View, algorithm
+from .hosts import Hosts
 from .ring import gather, ring, scatter_sums
 
 Where = tuple[int, ...] | None
@@ -59,51 +53,6 @@ def hierarchical(p: Program, hosts: Where = None) -> None:
             width = n * shards // view.size
             view.send(p.chunk(view.rank * width, width), to=view.others())
             view.recv(p.chunk(view.others() * width, width), source=view.others())
-
-
-def _with(between: Algorithm, pieces: int, p: Program, hosts: Where) -> None:
-    """The same with another all-reduce between the hosts, which cuts a shard into `pieces`."""
-    all_hosts = Hosts.of(p, hosts)
-    (inside,), across = all_hosts.inside(), all_hosts.across()
-    p.chunks(inside.size * pieces)
-    mine, theirs = p.chunk(inside.rank * pieces, pieces), p.chunk(inside.others() * pieces, pieces)
-    with p.phase("reduce-scatter"):
-        inside.send(theirs, to=inside.others())
-        inside.reduce(mine, source=inside.others())
-        p.step()
-    with p.phase("between hosts"):
-        between(Shard(across, inside.rank * pieces, pieces))
-        p.step()
-    with p.phase("all-gather"):
-        inside.send(mine, to=inside.others())
-        inside.recv(theirs, source=inside.others())
-
-
-@algorithm("all_reduce", cost="3 α + (H-1) n/k β between hosts, 2(k-1)/k n β inside", parameter=EVEN_HOSTS)
-def hierarchical_one_shot(p: Program, hosts: Where = None) -> None:
-    """One round between the hosts; of two of them it sends no more than any other."""
-    _with(one_shot, 1, p, hosts)
-
-
-@algorithm(
-    "all_reduce",
-    cost="(⌈log₂H⌉ + 2) α + ⌈log₂H⌉ n/k β between hosts, 2(k-1)/k n β inside",
-    parameter=EVEN_HOSTS,
-)
-def hierarchical_recursive_doubling(p: Program, hosts: Where = None) -> None:
-    """The fewest messages between the hosts."""
-    _with(recursive_doubling, 1, p, hosts)
-
-
-@algorithm(
-    "all_reduce",
-    cost="(2 log₂H + 2) α + 2(H-1)/H n/k β between hosts, 2(k-1)/k n β inside; H ≠ 2^k: < 4 n/k β",
-    parameter=EVEN_HOSTS,
-)
-def hierarchical_halving_doubling(p: Program, hosts: Where = None) -> None:
-    """As few bytes as the ring, in fewer rounds."""
-    count = max(hosts or (0,)) + 1
-    _with(halving_doubling, 1 << (count.bit_length() - 1), p, hosts)
 
 
 @algorithm("all_reduce", cost="2(P-1) α + 2(P-1)/P n β, one link between neighbouring hosts", parameter=HOSTS)

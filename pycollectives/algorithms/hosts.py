@@ -21,25 +21,6 @@ import numpy as np
 from ..schedule import Program, View
 
 
-class Shard(View):
-    """The ranks of a view with `count` chunks of the data from `first` on, for an algorithm that takes them for the whole."""
-
-    def __init__(self, view: View, first: Any, count: int) -> None:
-        super().__init__(view, view.size, view.rank, lambda peer: peer)
-        self._first, self.nchunks = first, count
-
-    root = 0
-
-    def chunks(self, n: int) -> None:
-        """See `Program.chunks`; they have been cut. Raises ValueError for another number."""
-        if n != self.nchunks:
-            raise ValueError(f"a shard of {self.nchunks} chunks cannot be cut into {n}")
-
-    def chunk(self, first: Any, count: Any = 1, step: Any = 1) -> Any:
-        """See `Program.chunk`, but it does not wrap."""
-        return self._program.chunk(self._first + first, count, step)
-
-
 @dataclass(frozen=True)
 class Hosts:
     """The ranks of a program by hosts. `members[h]`: those of host h in rank order."""
