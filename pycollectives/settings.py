@@ -202,9 +202,10 @@ def patience(size: int, *, spans_hosts: bool = False, cores: int | None = None) 
     """Spins and yields before a waiting rank sleeps, and the longest nap in microseconds.
 
     `size`: the ranks on this host; `cores`: as in `decide`. Spins are many where every rank has a core, few where they take
-    turns, and few where each of them looks at the network, which nobody but the waiting rank does: it naps shortly, too.
+    turns, and fewest where each of them is a look at the network of about a microsecond. Nobody but the waiting rank looks there,
+    so it naps shortly.
     """
     room = size <= (own_cores() if cores is None else cores)
-    few, many, nap = (30, 64, NETWORK_NAP_US) if spans_hosts else (30, 1000, 50_000)
+    few, many, nap = (8, 8, NETWORK_NAP_US) if spans_hosts else (30, 1000, 50_000)
     spins = number("PYCOLLECTIVES_SPINS", many if room else few, 0, MOST_TURNS)
     return spins, number("PYCOLLECTIVES_YIELDS", 1000 if room else 200, 0, MOST_TURNS), nap

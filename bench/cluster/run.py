@@ -1,10 +1,11 @@
 """All-reduce between hosts on shaped networks: pycollectives beside the MPI libraries.
 
-    run.py CASE... [--libraries PYTHON:PYTHON:...] [--tune] [--json FILE]
+    run.py CASE... [--libraries PYTHON:PYTHON:...] [--tune] [--turns N] [--with NAME=VALUE,...]... [--json FILE]
 
 Hosts are network namespaces of this machine (tests/cluster/hosts.py; needs root). Each library is an interpreter whose
 environment has mpi4py and that library. In one job pycollectives and the library take turns; the jobs of all libraries
-follow each other on the same hosts. With --tune each library's job comes after `pycollectives tune` on those hosts.
+follow each other on the same hosts. With --tune each library's job comes after `pycollectives tune` on those hosts. With
+--turns all jobs are run again; with --with (variables of the environment) each has another one beside it with these.
 
     slow100, slow1000   4 hosts, 100 Mbit/s and 1 Gbit/s, large data: the bound is 2 (H-1)/H bytes / goodput
     far                 4 hosts, 1 ms of delay, small data: round trips
@@ -18,6 +19,7 @@ import json
 import statistics
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +41,27 @@ CASES: dict[str, dict[str, Any]] = {
         "algorithms": ["auto", "one_shot", "recursive_doubling"],
     },
     "hierarchy": {
-        "shape": {"mbit": 1000}, "ranks": [2, 2], "pair": 16 << 20, "sizes": [8, 65536, 16 << 20], "rounds": 10,
-        "algorithms": ["auto", "hierarchical", "leaders", "ring"],
+        "shape": {"mbit": 1000}, "ranks": [2, 2], "pair": 16 << 20, "sizes": [8, 65536, 16 << 20], "rounds": 40,
+        "algorithms": ["auto", "hierarchical", "hierarchical_one_shot", "leaders", "ring"],
     },
 }  # fmt: skip
 
 
-def run(name: str, libraries: list[Library], seconds: float, tune: bool) -> list[dict[str, Any]]:
-    """One case with all libraries."""
+def run(
+    name: str, libraries: list[Library], seconds: float, tune: bool, turns: int, variants: list[str]
+) -> list[dict[str, Any]]:
+    """One case with all libraries, in all variants."""
     case = CASES[name]
     asked = {key: case[key] for key in ("pair", "sizes", "rounds", "algorithms")} | {"seconds": seconds}
     script = Path(__file__).with_name("measure.py")
     found = []
     with Cluster(len(case["ranks"]), **case["shape"]) as cluster:
-        for library in libraries:
+        for turn, library, variant in product(range(turns), libraries, ["", *variants]):
             env = {"I_MPI_PIN": "0"}  # no rank is bound to a core: the switch needs one, too
+            env |= dict(each.split("=", 1) for each in variant.split(",") if each)
             if tune:
                 env["PYCOLLECTIVES_TUNING"] = str(cluster.folder / f"{library.name}.json")
+            if tune and turn == 0:
                 command = "-m", "pycollectives", "tune", "--quick"
                 print(cluster.run(library, case["ranks"], library.python, *command, env=env).check())
             done = cluster.run(
@@ -64,7 +70,9 @@ def run(name: str, libraries: list[Library], seconds: float, tune: bool) -> list
                 limit=60 + 10 * seconds * len(case["sizes"]),
             )
             line = next(line for line in done.check().splitlines() if line.startswith("{"))
-            found.append({"case": name, **json.loads(line)})
+            report = json.loads(line)
+            report["library"] = " ".join([report["library"], variant]).strip()
+            found.append({"case": name, "turn": turn, **report})
     return found
 
 
@@ -100,13 +108,16 @@ def main() -> None:
     parser.add_argument("--libraries", default=sys.executable, help="interpreters, separated by colons")
     parser.add_argument("--seconds", type=float, default=5.0, help="per size and library, at most")
     parser.add_argument("--tune", action="store_true", help="measure the network before, for the choices")
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--with", action="append", default=[], dest="variants", metavar="NAME=VALUE,...")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     libraries = [Library(Path(each)) for each in asked.libraries.split(":")]
     everything = []
     for name in asked.cases:
-        reports = run(name, libraries, asked.seconds, asked.tune)
-        show(reports)
+        reports = run(name, libraries, asked.seconds, asked.tune, asked.turns, asked.variants)
+        for turn in range(asked.turns):
+            show([each for each in reports if each["turn"] == turn])
         everything += reports
         if asked.json:
             asked.json.write_text(json.dumps(everything))

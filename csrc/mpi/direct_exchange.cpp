@@ -61,15 +61,18 @@ void DirectExchange::start(const std::vector<Message>& receives, const std::vect
       if (const std::string lost = group_.gone(message.peer); !lost.empty())
         throw Error(ErrorKind::peer, lost, message.peer);
     }
-    Posted& posted = posted_->emplace_back();
-    posted.peer = message.peer;
-    posted.sends = send;
     const int rank = world_.at(static_cast<size_t>(message.peer));
-    auto* memory = reinterpret_cast<void*>(message.address);
-    if (send)
-      library_->isend(memory, message.bytes, rank, tag_, comm_, posted.request);
-    else
-      library_->irecv(memory, message.bytes, rank, tag_, comm_, posted.request);
+    for (size_t first = 0; first < message.bytes; first += mpi::Library::kLongest) {
+      Posted& posted = posted_->emplace_back();
+      posted.peer = message.peer;
+      posted.sends = send;
+      const size_t bytes = std::min(message.bytes - first, mpi::Library::kLongest);
+      auto* memory = reinterpret_cast<void*>(message.address + first);
+      if (send)
+        library_->isend(memory, bytes, rank, tag_, comm_, posted.request);
+      else
+        library_->irecv(memory, bytes, rank, tag_, comm_, posted.request);
+    }
   };
   for (const Message& message : receives) post(message, false);
   for (const Message& message : sends) post(message, true);

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -33,6 +32,12 @@ H handle(uint64_t value) {
     return reinterpret_cast<H>(value);
 }
 
+int count_of(size_t bytes) {
+  if (bytes > Library::kLongest)
+    throw Error(ErrorKind::transport, "a message of " + std::to_string(bytes) + " bytes by MPI");
+  return static_cast<int>(bytes);
+}
+
 // Which handle of this library lies in the first bytes of `value`.
 template <class H>
 H* place(uint64_t& value) {
@@ -49,8 +54,6 @@ void Library::Functions<H>::load(void* library, const Identity& identity) {
   need(library, "MPI_Test", test);
   need(library, "MPI_Testany", test_any);
   need(library, "MPI_Cancel", cancel);
-  find(library, "MPI_Isend_c", isend_large);
-  find(library, "MPI_Irecv_c", irecv_large);
 }
 
 Library::Library(const Identity& identity) : pointers_(identity.handle_bytes == 8) {
@@ -89,11 +92,7 @@ void Library::isend(const void* data, size_t bytes, int to, int tag, uint64_t co
   request.handle_ = 0;
   const int code = with([&]<class H>(const Functions<H>& mpi) {
     H* out = place<H>(request.handle_);
-    if (bytes <= INT_MAX)
-      return mpi.isend(data, static_cast<int>(bytes), mpi.byte_type, to, tag, handle<H>(comm), out);
-    if (!mpi.isend_large)
-      throw Error(ErrorKind::transport, "this MPI library cannot send more than 2^31 - 1 bytes at once");
-    return mpi.isend_large(data, static_cast<int64_t>(bytes), mpi.byte_type, to, tag, handle<H>(comm), out);
+    return mpi.isend(data, count_of(bytes), mpi.byte_type, to, tag, handle<H>(comm), out);
   });
   if (code) throw Error(ErrorKind::transport, "MPI_Isend: " + error_text(code));
   request.active_ = true;
@@ -103,11 +102,7 @@ void Library::irecv(void* data, size_t bytes, int from, int tag, uint64_t comm, 
   request.handle_ = 0;
   const int code = with([&]<class H>(const Functions<H>& mpi) {
     H* out = place<H>(request.handle_);
-    if (bytes <= INT_MAX)
-      return mpi.irecv(data, static_cast<int>(bytes), mpi.byte_type, from, tag, handle<H>(comm), out);
-    if (!mpi.irecv_large)
-      throw Error(ErrorKind::transport, "this MPI library cannot receive more than 2^31 - 1 bytes at once");
-    return mpi.irecv_large(data, static_cast<int64_t>(bytes), mpi.byte_type, from, tag, handle<H>(comm), out);
+    return mpi.irecv(data, count_of(bytes), mpi.byte_type, from, tag, handle<H>(comm), out);
   });
   if (code) throw Error(ErrorKind::transport, "MPI_Irecv: " + error_text(code));
   request.active_ = true;

@@ -27,6 +27,7 @@ import reference
 import shrink_ranks
 
 import pycollectives as pc
+from pycollectives import _core
 from pycollectives.bootstrap import spanning
 from pycollectives.cost.crossing import crossing
 from pycollectives.schedule import COLLECTIVES, find, names
@@ -220,11 +221,17 @@ def library(comm: Any) -> None:
 
 
 def large(comm: Any, nbytes: int) -> None:
-    """More than 2^31 bytes in one message of MPI's, and in one call."""
-    network = comm._network
-    assert network.library.round_trips(network.handle, comm.rank, 1 - comm.rank, network.tags, nbytes, 1) > 0
-    x = np.full(nbytes, comm.rank + 1, np.int8)
+    """More than 2^31 bytes in one call, and in one exchange as of device memory."""
+    network, peer = comm._network, 1 - comm.rank
+    x, y = np.full(nbytes, comm.rank + 1, np.int8), np.zeros(nbytes, np.int8)
     x[-1] = 50 + comm.rank
+    exchange = _core.DirectExchange(
+        comm._native(), network.library, network.handle, list(comm.world_ranks), comm._first_tag
+    )
+    exchange.start([(peer, y.ctypes.data, nbytes)], [(peer, x.ctypes.data, nbytes)])
+    assert exchange.wait(100.0)
+    assert y[0] == y[1 << 30] == y[1 << 31] == peer + 1 and y[-1] == 50 + peer
+    del y
     comm.all_reduce(x, out=x)
     assert x[0] == x[nbytes // 2] == x[-2] == 3 and x[-1] == 101
     say(rank=comm.rank, done=nbytes)

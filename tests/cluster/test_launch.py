@@ -79,6 +79,14 @@ def test_two_hosts_of_one_name(hosts: Any, mpi: Library, script: Any) -> None:
     done.check()
 
 
+def test_one_host_of_several_names(hosts: Any, mpi: Library, script: Any) -> None:
+    """Ranks that can share memory do, whatever their host is called."""
+    cluster = hosts(2)
+    renamed = "unshare", "--uts", "sh", "-c", 'hostname "name-$$"; exec "$@"', "sh"
+    done = cluster.run(mpi, [2, 1], *renamed, mpi.python, script(SUM, cluster))
+    assert sorted(done.check().splitlines()) == [f"rank {r} of (0, 0, 1): 6" for r in range(3)]
+
+
 def test_topo(hosts: Any, mpi: Library) -> None:
     """The hosts of a job as text and as a figure."""
     cluster = hosts(2)
