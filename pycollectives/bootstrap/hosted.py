@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pycollectives.bootstrap.broker import Broker
 from pycollectives.bootstrap.client import Connection, SocketRendezvous
 from pycollectives.bootstrap.handshake import introduce
+from pycollectives.bootstrap.settings import seconds
 from pycollectives.bootstrap.wire import Channel
 from pycollectives.errors import BootstrapError
 
@@ -51,6 +52,13 @@ class Host:
     def sees(self, other: Host) -> bool:
         """Whether the two can meet at an abstract socket."""
         return (self.boot, self.network) == (other.boot, other.network)
+
+
+def watch_way(sock: socket.socket) -> None:
+    """Let the end of a host, or of the way to it, be the end of a TCP connection within the time that lifelines have."""
+    from pycollectives.bootstrap.addresses import keep_watch
+
+    keep_watch(sock, seconds("PYCOLLECTIVES_LIFELINE_SECONDS", 10.0))
 
 
 def random_name() -> str:
@@ -105,7 +113,9 @@ def serve(
     rank: int = 0,
     members: Sequence[int] | None = None,
 ) -> HostedRendezvous:
-    """The same at a socket that listens."""
+    """The same at a socket that listens. What is accepted there over TCP is watched, as its options are inherited."""
+    if listener.family != socket.AF_UNIX:
+        watch_way(listener)
     broker = Broker(size, keep=True, listener=listener, secret=secret)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     broker.attach(rank, theirs)
@@ -163,6 +173,7 @@ def join_over_tcp(
             peer=host,
         ) from error
     try:
+        watch_way(sock)
         channel = introduce(sock, secret, rank, size, deadline)
     except BaseException:
         sock.close()

@@ -422,13 +422,18 @@ def shrink_while_others_wait(comm: Any) -> None:
 
 
 def divided(comm: Any) -> None:
-    """All-reduces until something happens; then on with those that can be reached."""
+    """All-reduces until something happens; then on with those that can be reached. Nobody serves those that cannot."""
     comm.all_reduce(np.ones(3))
     say(rank=comm.rank, ready=True)
     caught = catch(lambda: [comm.all_reduce(np.ones(100_000)) for _ in range(1_000_000)])
     small = comm.shrink(timeout=20)
     assert small.all_gather_object(comm.rank) == [comm.world_ranks.index(r) for r in small.world_ranks]
     assert (small.all_reduce(np.ones(100_000)) == small.size).all()
+    comm.close()
+    until = time.monotonic() + 10
+    while len(set(small.hosts)) == small.size and servers()[0] != (small.rank == 0):
+        assert time.monotonic() < until, servers()
+        time.sleep(0.05)
     say(rank=comm.rank, left=small.size, **caught)
     os._exit(0)
 
