@@ -10,6 +10,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/gil.hpp"
 #include "cuda/host/links.hpp"
+#include "cuda/host/loading.hpp"
 #include "cuda/host/rank.hpp"
 
 namespace py = pybind11;

@@ -103,6 +103,7 @@ class Rank {
   cudaStream_t begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void claim(cudaStream_t stream);
+  void give_claims();
   bool is_captured(cudaStream_t stream) const;  // throws Error(unsupported) where launches are fused
   std::shared_ptr<Event> last() const;          // nullptr where nothing was handed in
   void start(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
@@ -144,11 +145,5 @@ class Rank {
   std::function<void()> before_, after_;  // what its stream does besides
   bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
-
-// Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
-void load_kernels();
-
-// Blocks of so many threads that a device can hold at once, of the largest kernels and a communicator of `size` ranks.
-uint32_t capacity(int device, uint32_t threads, uint32_t size);
 
 }  // namespace pc::cuda
