@@ -1,8 +1,8 @@
 """Arrays of other libraries in device memory: own parsing of `__cuda_array_interface__` and DLPack, no import of the library.
 
-CuPy, Numba, JAX, ...     x.__cuda_array_interface__        address, shape, strides, type, the stream that fills it
+CuPy, Numba, ...          x.__cuda_array_interface__        address, shape, strides, type, the stream that fills it
 PyTorch                   its own attributes                (the interface knows no bfloat16, and refuses what needs a gradient)
-anything else             x.__dlpack__()                    the same in a C struct; kept until the call is over
+JAX, anything else        x.__dlpack__()                    the same in a C struct; kept until the call is over
 
 An array becomes a `DeviceView`: a NumPy array that says all about its memory, of which nobody may read the contents here.
 """
@@ -71,9 +71,14 @@ def view_of(x: Any) -> DeviceView | None:
     """The view of an array in device memory, None for everything else. Raises InvalidArgumentError, UnsupportedError."""
     if isinstance(x, DeviceView):
         return x
-    if library_of(x) == "torch":
+    library = library_of(x)
+    if library == "torch":
         return _from_torch(x)
-    if (interface := getattr(x, "__cuda_array_interface__", None)) is not None:
+    by_dlpack = library in (
+        "jax",
+        "jaxlib",
+    )  # which is told the stream that has to wait for what fills the array
+    if not by_dlpack and (interface := getattr(x, "__cuda_array_interface__", None)) is not None:
         return _from_interface(x, interface)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()

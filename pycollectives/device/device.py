@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,8 @@ from .guard import PERIOD, Guard
 from .operators import Operators
 from .options import PROTOCOLS, Options
 from .partials import widened
-from .sharing import STREAMS, Share, queues, share_devices, sizes
+from .sharing import STREAMS, Share, crowds, queues, share_devices, sizes
+from .switch import bound_to_switch
 from .symmetric import Symmetric
 
 if TYPE_CHECKING:
@@ -71,23 +71,17 @@ class Device:
             number_bits=options.number_bits,
             staging_bytes=options.staging_bytes,
             fused=self.share.fused,
+            stages_host=options.stages_host,
         )
         for peer, (handle, _) in enumerate(comm._exchange("device memory", self._rank.handle())):
             if peer != comm.rank:
                 self._rank.attach(peer, handle)
         self._rank.open()
-        self.multicast = self._bind_multicast() if self.share.multicast else False
+        self.multicast = self.share.multicast and self._bind_multicast()
         whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[tuple[Kind, bool], Any] = {}
-        self._operators = Operators(
-            comm,
-            module,
-            self._rank,
-            emulated=options.emulated,
-            fused=self.share.fused,
-            threads=self.share.threads,
-        )
+        self._operators = Operators(self, module)
         self._under_way: deque[DeviceWork] = deque()
         self._guard = Guard(comm, self._rank)
         self._symmetric = Symmetric(self)
@@ -105,9 +99,10 @@ class Device:
         }
         try:
             module = native(options.emulated)
-            offer["queues"] = comm.size * STREAMS if options.emulated else queues()
+            offer["queues"] = comm.size * STREAMS if options.emulated else queues() - module.streams()
             number = module.current_device() if number < 0 else number
             offer["bus"] = module.bus_id(number)
+            offer["crowd"] = comm._family.ranks_on.get(offer["bus"], 0)
             offer["multicast"] = module.has_multicast(number)
             offer["capacity"] = {t: module.capacity(number, t, comm.size) for t in sizes(options.threads)}
         except DeviceError as error:
@@ -117,42 +112,14 @@ class Device:
             if "error" in one:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
         self._one_process = len({one["pid"] for one in offers}) == 1
+        comm._family.ranks_on[offer["bus"]] = crowds(offers)[offer["bus"]]
         return number, share_devices(offers, options), offers[0]["group"]
 
     def _bind_multicast(self) -> bool:
-        """Bind memory of all ranks to one multicast object, if all of them can: its services may be down, or its memory used up."""
-        comm, rank = self.comm, self._rank
-        fds: list[int] = []
-
-        def step(what: str, act: Callable[[], None]) -> bool:
-            problem = b""
-            try:
-                act()
-            except DeviceError as error:
-                problem = str(error).encode()
-            told = comm._exchange(f"multicast {what}", problem, fds if what == "make" and not problem else [])
-            if what == "make":
-                for fd in fds:
-                    os.close(fd)
-                fds[:] = [fd for _, theirs in told for fd in theirs]
-            return not any(text for text, _ in told)
-
-        def make() -> None:
-            if comm.rank == 0:
-                fds.append(rank.make_multicast())
-
-        try:
-            works = (
-                step("make", make)
-                and step("join", lambda: rank.join_multicast(fds[0]))
-                and step("bind", rank.bind_multicast)
-            )
-        finally:
-            for fd in fds:
-                os.close(fd)
-        if not works:
-            rank.drop_multicast()
-        return works
+        """Bind memory of all ranks for native kernels, if all can: the switch may be down, or its memory used up."""
+        memory = bound_to_switch(self.comm, self._rank, "multicast", self._rank.multicast_bytes)
+        self._rank.use_multicast(memory)
+        return memory is not None
 
     def find(self, kind: Kind, *, wide: bool = False) -> Any:
         """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError.
@@ -313,6 +280,8 @@ class Device:
 
         Raises what ended it.
         """
+        if not self.share.fused:
+            return
         number = self._rank.handed_in if call is None else call
         try:
             try:

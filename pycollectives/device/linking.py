@@ -41,20 +41,27 @@ _MISSING = {
 
 
 def image(
-    operator: UserOp, dtype: np.dtype[Any], group: int, form: str, capability: int, kernels: bytes
+    operator: UserOp,
+    dtype: np.dtype[Any],
+    group: int,
+    form: str,
+    capability: int,
+    kernels: bytes,
+    *,
+    fused: bool = False,
 ) -> bytes:
     """The machine code of the kernels for one operator, for devices of a compute capability (90: sm_90).
 
     `dtype`: that is computed with; `group`: the items that kernels combine at a time; `form`: which of the `kernels`, the
-    fatbin of csrc/cuda/kernels/user.cu.
+    fatbin of csrc/cuda/kernels/user.cu; `fused`: those for several ranks in one grid.
     Raises UnsupportedError where Numba cannot compile the operator for a device, DeviceError where a library is missing.
     """
-    key = (dtype, form, capability)
+    key = (dtype, form, capability, fused)
     with operator.lock:
         made = operator.images.get(key)
         if made is None:
             ltoir = compile_operator(operator, dtype, group, capability)
-            made = operator.images[key] = link(ltoir, form, capability, kernels)
+            made = operator.images[key] = link(ltoir, form, capability, kernels, fused)
         return made
 
 
@@ -179,7 +186,7 @@ def _array_at() -> Any:
 # -- nvJitLink ----------------------------------------------------------------------------------------------------------------
 
 
-def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
+def link(ltoir: bytes, form: str, capability: int, kernels: bytes, fused: bool = False) -> bytes:
     """The machine code of the kernels of one form with an operator in them; from the disk if it is there."""
     try:
         linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
@@ -189,7 +196,8 @@ def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
             f"an operator on a device is linked by nvJitLink, which cannot be used ({reason(error)}); "
             f"the packages cuda-bindings and nvidia-nvjitlink bring it: {INSTALL}"
         ) from error
-    names = [f"pc_user_{protocol}_{form}" for protocol in ("ll", "ll128", "simple", "direct")]
+    ways = ("ll", "ll128", "simple", "direct")
+    names = [f"pc_user_{'fused_' if fused else ''}{way}_{form}" for way in ways]
     if form == "blocks":
         names.pop()
     options = [

@@ -171,6 +171,26 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
     assert run(2, fn, native=native) == [True] * 2
 
 
+def test_an_asynchronous_call_is_not_captured() -> None:
+    """Its stream is not the captured one. The capture goes on, and so do calls after it."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        x = np.ones(20, np.float32)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, out=on)  # 2
+        module.begin_capture(stream)
+        with pytest.raises(pc.UnsupportedError, match="without async_op"):
+            comm.all_reduce(on, out=on, async_op=True)
+        comm.all_reduce(on, out=on)
+        replay = module.end_capture(stream)
+        replay(stream)  # 4
+        comm.all_reduce(on, out=on, async_op=True).wait()  # 8
+        return lambda: bool((x == 8).all())
+
+    assert run(2, fn) == [True] * 2
+
+
 def test_an_operator_of_the_callers_on_a_stream() -> None:
     """It is loaded when the calls before it have ended, and can be captured once it is."""
     pytest.importorskip("numba")

@@ -25,6 +25,14 @@ Claims& claims() {
 
 }  // namespace
 
+namespace {
+
+bool overlaps(const DirectCall& call, const DirectLayout& layout) {
+  return call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
+}
+
+}  // namespace
+
 // The stream to launch on. Calls run in the order of their issue, whatever their streams; one that is captured has its place in the
 // order where its graph is launched.
 cudaStream_t Rank::begin(cudaStream_t stream) {
@@ -103,6 +111,7 @@ void Rank::hand_in(const Kernel& kernel, const CallOptions& options, uint32_t bl
   one.threads = options.threads;
   one.shared_bytes = shared;
   one.fingerprint = options.fingerprint;
+  one.by_user = options.user != nullptr;
   one.part.resize(kPartBytes / sizeof(uint64_t));
   const PartHead head{blocks};
   std::memcpy(one.part.data(), &head, sizeof head);
@@ -175,6 +184,23 @@ uint64_t Rank::place_of(const void* memory, uint64_t bytes) const {
   return memory ? regions_->place_of(memory, bytes) : 0;
 }
 
+// Arrays in bound memory are used where they are, if their vectors are whole ones, and nobody writes what others still read.
+void Rank::place_on_switch(DirectCall& call, const PreparedDirect& prepared) const {
+  const DirectLayout& layout = prepared.layout;
+  const auto whole = [&](const char* at, uint32_t blocks) {
+    return reinterpret_cast<uintptr_t>(at) % kVectorBytes == 0 &&
+           (blocks == 1 || call.stride % kVectorBytes == 0);  // in bytes
+  };
+  const bool apart = !overlaps(call, layout);
+  const char* own = call.out + (call.in_blocks < call.out_blocks ? call.out_block * call.stride : 0);
+  if (call.takes_all && whole(call.in, call.in_blocks) && (apart || (call.stores_all && call.in == call.out)))
+    call.in_everywhere = regions_->everywhere(call.in, layout.in_bytes);
+  if (call.stores_all && whole(call.out, call.out_blocks) && (apart || call.in == own))
+    call.out_everywhere = regions_->everywhere(call.out, layout.out_bytes);
+  if (call.in_everywhere) call.in_place = place_of(call.in, layout.in_bytes);
+  if (call.out_everywhere) call.out_place = place_of(call.out, layout.out_bytes);
+}
+
 void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cudaStream_t stream) {
   const On on(device_);
   stream = begin(stream);
@@ -185,8 +211,10 @@ void Rank::launch(const PreparedDirect& prepared, const void* in, void* out, cud
   call.segments = reinterpret_cast<char* const*>(table_);
   call.regions = reinterpret_cast<char* const*>(region_table_);
   call.status = memory_.status;
-  const bool overlap = call.in < call.out + layout.out_bytes && call.out < call.in + layout.in_bytes;
-  if (!prepared.always_stage) {
+  const bool overlap = overlaps(call, layout);
+  if (prepared.by_switch) {
+    if (!prepared.always_stage) place_on_switch(call, prepared);
+  } else if (!prepared.always_stage) {
     call.in_place = prepared.overwrites && overlap ? 0 : place_of(in, layout.in_bytes);
     call.out_place = place_of(out, layout.out_bytes);
   }
@@ -200,23 +228,26 @@ void Rank::launch_staged(const std::function<void(const void*, void*)>& call, co
   constexpr uint64_t kAlign = 256;
   const On on(device_);
   const NotCaptured mode;
-  auto *from = static_cast<const char*>(in), *to = static_cast<const char*>(out);
+  if (!host_copies_)
+    throw Error(ErrorKind::invalid_argument, "this rank was not made for arrays in host memory");
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(out);
   const bool overlap = in_bytes && out_bytes && from < to + out_bytes && to < from + in_bytes;
   const auto skew = [](const char* p) { return reinterpret_cast<uintptr_t>(p) % kAlign; };
-  const char* first = overlap ? std::min(from, to) : from;
+  const char* first = overlap ? std::min<const char*>(from, to) : from;
   const uint64_t in_at = skew(first) + static_cast<uint64_t>(from - first);
   const uint64_t out_at = overlap ? skew(first) + static_cast<uint64_t>(to - first)
                                   : (in_at + in_bytes + kAlign - 1) / kAlign * kAlign + skew(to);
   reserve(stage_, std::max(in_at + in_bytes, out_at + out_bytes) + kAlign);
   char *stage_in = stage_.data() + in_at, *stage_out = stage_.data() + out_at;
-  const auto copy = [this](void* target, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
-    if (bytes) check(cudaMemcpyAsync(target, source, bytes, kind, stream_), "copying to or from the device");
+  const uint64_t taken = out ? out_bytes : 0;
+  HostCopies& copies = *host_copies_;
+  const cudaStream_t stream = stream_;
+  const auto copy_in = [=, &copies] {
+    copies.to_device(stage_out, to, taken, stream);
+    copies.to_device(stage_in, from, in_bytes, stream);
   };
-  const auto copy_in = [=] {
-    copy(stage_out, out, out ? out_bytes : 0, cudaMemcpyHostToDevice);
-    copy(stage_in, in, in_bytes, cudaMemcpyHostToDevice);
-  };
-  const auto copy_out = [=] { copy(out, stage_out, out ? out_bytes : 0, cudaMemcpyDeviceToHost); };
+  const auto copy_out = [=, &copies] { copies.to_host(to, stage_out, taken, stream); };
   if (fused_) {
     before_ = copy_in;
     after_ = copy_out;
@@ -229,8 +260,12 @@ void Rank::launch_staged(const std::function<void(const void*, void*)>& call, co
 
 void Rank::follow(cudaStream_t stream) {
   const On on(device_);
+  if (is_captured(stream))
+    throw Error(
+        ErrorKind::unsupported,
+        "an asynchronous call runs on a stream of its own, which a capture does not hold: in a capture, "
+        "call without async_op");
   if (fused_) {
-    is_captured(stream);
     // the own stream may be behind: what was handed in is not there yet
 #ifdef PC_EMULATED
     emulation::belong(stream, stream_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "cuda/host/on_device.hpp"
 #include "cuda/host/runtime.hpp"
@@ -38,7 +39,9 @@ void each_kernel(F&& f) {
 }  // namespace
 
 void load_kernels() {
-  const auto load = [](const Kernel& kernel, uint32_t) {
+  std::set<const void*> known;
+  const auto load = [&](const Kernel& kernel, uint32_t) {
+    if (!known.insert(kernel.function).second) return;
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
   };

@@ -12,10 +12,8 @@ std::shared_ptr<PreparedCall> Rank::prepare(std::shared_ptr<const Plan> plan, co
   const NotCaptured mode;
   DevicePlan layout(*plan, extent, options, segment_);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
-  if (fused_ && (options.hand || options.user))
-    throw Error(
-        ErrorKind::unsupported,
-        "the hand-written ring and operators of the caller's are not launched for several ranks at once");
+  if (fused_ && options.hand)
+    throw Error(ErrorKind::unsupported, "the hand-written ring is not launched for several ranks at once");
   const Kernel kernel = options.user   ? options.user->find(options.protocol)
                         : fused_       ? find_fused(wanted)
                         : options.hand ? find_ring()
@@ -42,14 +40,14 @@ std::shared_ptr<PreparedDirect> Rank::prepare_direct(const DirectOptions& direct
     DirectLayout layout(bytes, moved, segment_, rank, size);
     layout.call.local = multicast_->local();
     layout.call.multicast = multicast_->everywhere();
-    return std::make_shared<PreparedDirect>(PreparedDirect{
-        options, layout, find_multicast(layout.call.takes_all ? form : Multimem::none), false, true, true});
+    return std::make_shared<PreparedDirect>(
+        PreparedDirect{options, layout, find_multicast(layout.call.takes_all ? form : Multimem::none),
+                       direct.algorithm == Direct::one_shot, always_stage, true});
   }
   DirectLayout layout(direct, options, segment_, rank, size);
   const Wanted wanted{options.protocol, options.dtype, options.op, options.moves, options.any};
-  if (options.user && (fused_ || !options.user->item().in_one_vector()))
-    throw Error(ErrorKind::unsupported,
-                "native kernels combine items that fill 16 bytes, and not several ranks' at once");
+  if (options.user && !options.user->item().in_one_vector())
+    throw Error(ErrorKind::unsupported, "native kernels combine items that fill 16 bytes");
   const Kernel kernel = options.user ? options.user->direct()
                         : fused_     ? find_fused_direct(wanted)
                                      : find_direct(wanted);
@@ -62,11 +60,12 @@ std::shared_ptr<const UserKernels> Rank::load(const std::string& image, const st
   const On on(device_);
   const NotCaptured mode;
   const auto size = static_cast<uint32_t>(size_);
-  auto kernels = std::make_shared<const UserKernels>(image, form, item);
+  const size_t call = fused_ ? kCallBytes : 0;
+  auto kernels = std::make_shared<const UserKernels>(image, form, item, fused_);
   for (uint32_t p = 0; p < kProtocols; ++p)
     require_room(kernels->find(static_cast<Protocol>(p)), std::min(threads, kMostThreads[p]),
-                 shared_bytes(size));
-  if (item.in_one_vector()) require_room(kernels->direct(), threads, size * sizeof(Arrays));
+                 shared_bytes(size) + call);
+  if (item.in_one_vector()) require_room(kernels->direct(), threads, size * sizeof(Arrays) + call);
   return kernels;
 }
 

@@ -9,7 +9,8 @@
 
 namespace pc::cuda {
 
-Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused)
+Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused,
+           bool stages_host)
     : name_(name),
       rank_(rank),
       size_(static_cast<int>(options.size)),
@@ -25,10 +26,12 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
   service_ = memory_.service;
   check(cudaMemsetAsync(memory_.data, 0, segment_.bytes, service_), "clearing device memory");
   check(cudaStreamSynchronize(service_), "clearing device memory");
+  if (stages_host) host_copies_ = std::make_unique<HostCopies>(memory_.status);
   order_ = std::make_unique<Event>();
   arrival_ = std::make_unique<Event>();
   segments_[static_cast<size_t>(rank_)] = memory_.data;
   fellows_.push_back(rank_);
+  devices_.push_back(device_);
 }
 
 Rank::~Rank() {
@@ -47,7 +50,7 @@ Rank::~Rank() {
   static_cast<void>(cudaStreamSynchronize(service_));
   regions_.reset();
   for (const PeerMemory& memory : attached_) close_memory(memory);
-  give_segment(name_, memory_, std::move(multicast_), shares_process_);
+  give_segment(name_, memory_, std::move(multicast_), shares_process_ || size_ == 1);
 }
 
 std::string Rank::handle() const { return export_memory(memory_.data, device_); }
@@ -63,6 +66,8 @@ void Rank::attach(int peer, const std::string& text) {
   if (memory.same_process) {
     shares_process_ = true;
     if (same_device) fellows_.push_back(peer);
+    if (std::find(devices_.begin(), devices_.end(), memory.device) == devices_.end())
+      devices_.push_back(memory.device);
     ++here_;
   }
   attached_.push_back(memory);
@@ -93,27 +98,24 @@ void Rank::open() {
   open_ = true;
 }
 
-int Rank::make_multicast() {
+int Rank::make_multicast(size_t bytes) {
   const On on(device_);
-  multicast_ =
-      std::make_unique<MulticastMemory>(device_, static_cast<uint32_t>(size_), multicast_bytes(segment_));
-  return multicast_->create();
+  new_multicast_ = std::make_shared<MulticastMemory>(device_, static_cast<uint32_t>(size_), bytes);
+  return new_multicast_->create();
 }
 
-void Rank::join_multicast(int descriptor) {
+void Rank::join_multicast(int descriptor, size_t bytes) {
   const On on(device_);
-  if (!multicast_)
-    multicast_ =
-        std::make_unique<MulticastMemory>(device_, static_cast<uint32_t>(size_), multicast_bytes(segment_));
-  multicast_->add(descriptor);
+  if (!new_multicast_)
+    new_multicast_ = std::make_shared<MulticastMemory>(device_, static_cast<uint32_t>(size_), bytes);
+  new_multicast_->add(descriptor);
 }
 
 void Rank::bind_multicast() {
   const On on(device_);
-  multicast_->bind(service_);
+  const NotCaptured mode;
+  new_multicast_->bind(service_, devices_);
 }
-
-void Rank::drop_multicast() { multicast_.reset(); }
 
 // On a stream that nothing else uses: what is copied there waits for no kernel, and is there for all streams.
 const char* Rank::upload(const void* data, size_t bytes) {
