@@ -109,23 +109,6 @@ def test_one_launch_and_a_disagreement() -> None:
     assert on_gpu.run(3, fn, fused=True) == [True] * 3
 
 
-@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
-def test_one_launch_on_streams_of_cupy() -> None:
-    cupy = pytest.importorskip("cupy", reason="optional: CuPy is not installed")
-
-    def fn(comm: Any) -> bool:
-        with cupy.cuda.Stream(non_blocking=True) as stream:
-            x = cupy.arange(5000, dtype=cupy.float32) * (comm.rank + 1)
-            for _ in range(20):
-                total = comm.all_reduce(x)
-                later = comm.all_reduce(total, async_op=True).wait()
-            right = bool((total == cupy.arange(5000) * 6).all() and (later == 3 * total).all())
-            stream.synchronize()
-            return right
-
-    assert on_gpu.run(3, fn, fused=True) == [True] * 3
-
-
 # -- the switch ------------------------------------------------------------------------------------------------------------------
 
 
