@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -154,8 +155,11 @@ class Check:
                 status, text = self.run(*under, *command, limit=end - time.monotonic(), **env)
                 found = list(results(file))
                 bad = [test for test in found if test["result"] == "failed"]
-                if status in (0, 5, -9) or under or len(found) == before or len(bad) >= MOST_FAILURES:
+                passed = any(test["result"] == "passed" for test in found)
+                if status in (0, 5, -9) or under or len(found) == before:
                     break  # over, or nothing came of it
+                if len(bad) >= (MOST_FAILURES if passed else 4):
+                    break
         count = {result: sum(test["result"] == result for test in found) for result in ("passed", "skipped")}
         note = f"{count['passed']} passed, {len(bad)} failed, {count['skipped']} skipped"
         if status == -9:
@@ -230,7 +234,7 @@ def end_all(mark: str) -> None:
 def last_error(text: str) -> str:
     """The last line that says error, or the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if "error" in line.lower()]
+    said = [line for line in lines if re.search(r"Error\b|\berror:", line)]
     return (said or lines or ["no output"])[-1][:300]
 
 
