@@ -33,14 +33,14 @@ def pair() -> Iterator[Processes]:
 @pytest.mark.parametrize("options", [{}, {"native": False}, {"native": False, "protocol": "ll"}])
 def test_processes_on_one_device(pair: Processes, options: dict[str, Any]) -> None:
     """The device takes turns between them, so this is slow: a few calls."""
-    assert min(pair.run(device_ranks.few, [0, 257], options, timeout=100)) == 20
+    assert min(pair.run(device_ranks.few, [0, 257], options, timeout=35)) == 20
 
 
 @in_processes
 @on_two_devices
 @pytest.mark.parametrize("options", [{}, {"native": False}, {"multicast": False}])
 def test_processes_with_devices_of_their_own(pair: Processes, options: dict[str, Any]) -> None:
-    assert min(pair.run(device_ranks.every_algorithm, [0, 257, 100_003], options, timeout=100)) > 40
+    assert min(pair.run(device_ranks.every_algorithm, [0, 257, 100_003], options, timeout=35)) > 40
 
 
 # -- memory of another device: peer access -------------------------------------------------------------------------------------
@@ -172,4 +172,10 @@ def test_the_switch_keeps_subnormal_numbers(dtype: str) -> None:
 @in_processes
 def test_multicast_between_processes(pair: Processes) -> None:
     """The object's descriptor goes by a socket."""
-    assert pair.run(device_ranks.switched, timeout=100) == [["multicast add_f32", "multicast none"]] * 2
+    assert pair.run(device_ranks.switched, timeout=35) == [["multicast add_f32", "multicast none"]] * 2
+
+
+@on_a_switch
+@in_processes
+def test_multicast_in_place_between_processes(pair: Processes) -> None:
+    assert pair.run(device_ranks.switched_in_place, timeout=35) == [["multicast add_f32"]] * 2

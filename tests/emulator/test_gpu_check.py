@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.gpu import __main__ as gpu_check  # noqa: E402 - not a package that is installed
+from bench.gpu import others  # noqa: E402
 from bench.gpu.limits import append  # noqa: E402
 from bench.gpu.measure import collected  # noqa: E402
 from bench.gpu.summary import goals, markdown  # noqa: E402
@@ -172,6 +174,12 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     status, found, text = check(tmp_path, "--steps", "tests,measure", "--minutes", "1.5", emulated=False)
     assert status == 1 and [step["result"] for step in found["steps"]] == ["failed", "failed"], text
     assert found["measured"] is None and "| measure | failed |" in text
+
+
+def test_a_library_without_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy where NCCL is not found: the other measurements are made."""
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    assert others.nccl_module() is None
 
 
 def test_goals() -> None:
