@@ -149,7 +149,9 @@ class Check:
         end, text = min(time.monotonic() + limit, self.end), ""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "tests.jsonl")
-            env = {"GPU_CHECK_RESULTS": str(file), "GPU_CHECK_LIMIT": f"{TEST_SECONDS}"}
+            env = {"GPU_CHECK_RESULTS": str(file), "GPU_CHECK_LIMIT": f"{limit if under else TEST_SECONDS}"}
+            if under:
+                env["GPU_CHECK_CALL"] = f"{limit}"  # all is slower
             while True:
                 before = len(list(results(file)))
                 status, text = self.run(*under, *command, limit=end - time.monotonic(), **env)

@@ -5,11 +5,12 @@ Kind -> calls.Calls.recipe -> native Call (plan and tables in device memory) -> 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,9 @@ NATIVE = {
 }
 
 _numbers = itertools.count()  # of devices that were opened by this process
+
+# Libraries whose memory is used again in the order of the stream that is current; that of others may go as soon as nobody has it.
+ORDERED = ("cupy", "torch")
 
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
@@ -82,7 +86,7 @@ class Device:
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[tuple[Kind, bool], Any] = {}
         self._operators = Operators(self, module)
-        self._under_way: deque[DeviceWork] = deque()
+        self._under_way: deque[DeviceWork | _Held] = deque()
         self._guard = Guard(comm, self._rank)
         self._symmetric = Symmetric(self)
 
@@ -217,15 +221,24 @@ class Device:
             self.settle()
             if not stream:
                 self.synchronize()
+            elif getattr(arguments.x, "library", "") not in ORDERED:
+                with contextlib.suppress(
+                    UnsupportedError
+                ):  # in a capture arrays live as long as the graph, or longer
+                    self._keep(_Held(native(self.options.emulated).record(self.number, stream), arguments))
             return arguments.buffers.finish()
         if stream:
             self._rank.follow(stream)
         self._launch(call, arguments, 0, timeout)
+        work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
+        self._keep(work)
+        return work
+
+    def _keep(self, work: DeviceWork | _Held) -> None:
+        """Its arrays live as long as it runs, also if nobody keeps it."""
         while self._under_way and self._under_way[0].done():
             self._under_way.popleft()
-        work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
-        self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
-        return work
+        self._under_way.append(work)
 
     def launch(
         self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float, *, wide: bool = False
@@ -326,6 +339,16 @@ class Device:
         """Leave."""
         self._guard.close()
         self._rank.abort(lost=self.comm.rank)
+
+
+class _Held(NamedTuple):
+    """A call on the caller's stream that may still be on its way."""
+
+    event: Any
+    arguments: Arguments
+
+    def done(self) -> bool:
+        return bool(self.event.done)
 
 
 class DeviceWork:

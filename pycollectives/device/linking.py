@@ -15,7 +15,9 @@ import hashlib
 import importlib
 import os
 import tempfile
+import threading
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +107,34 @@ def compile_operator(operator: UserOp, dtype: np.dtype[Any], group: int, capabil
     return bytes(code)
 
 
+_importing = threading.Lock()
+
+
 def _numba_cuda(operator: UserOp) -> tuple[Any, Any]:
     try:
         importlib.import_module("numba_cuda")  # Numba itself has none of it any more
-        return importlib.import_module("numba"), importlib.import_module("numba.cuda")
+        with _importing, _names_that_numpy_had():
+            with contextlib.suppress(ImportError):
+                importlib.import_module("numba.cuda.np.arrayobj")
+            return importlib.import_module("numba"), importlib.import_module("numba.cuda")
     except ImportError as error:
         raise DeviceError(
             f"{operator.name} on a device needs the package numba-cuda, which cannot be imported ({error}): {INSTALL}"
         ) from error
+
+
+@contextlib.contextmanager
+def _names_that_numpy_had() -> Iterator[None]:
+    """numba-cuda up to 0.30 looks for names when it is imported that NumPy 2.5 has no more."""
+    missing = {"row_stack": np.vstack}
+    added = {name: value for name, value in missing.items() if not hasattr(np, name)}
+    for name, value in added.items():
+        setattr(np, name, value)
+    try:
+        yield
+    finally:
+        for name in added:
+            delattr(np, name)
 
 
 def _combiner(operator: UserOp, cuda: Any, element: Any, group: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import weakref
 from typing import Any
 
@@ -31,6 +32,7 @@ def cupy_warm() -> Any:
     x = cupy.arange(5000, dtype=cupy.float32) * 2
     y = cupy.ones(300, cupy.float32)
     y.fill(2)
+    assert bool((x[:700] == 3 * cupy.arange(700)).any())
     assert bool((x == x).all()) and bool((y == 2).all()) and bool((3 * x == x + x + x).all())
     cupy.cuda.Device().synchronize()
     return cupy
@@ -159,6 +161,26 @@ def test_numba_arrays() -> None:
         return bool((total.copy_to_host() == 3).all())
 
     assert on_gpu.run(2, fn) == [True] * 2
+
+
+def test_jax_arrays() -> None:
+    """By DLPack; the result goes into an array of CuPy, since those of JAX are never written."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of the memory
+    jax = pytest.importorskip("jax", reason="optional: JAX is not installed")
+    if jax.default_backend() != "gpu":
+        pytest.skip("optional: JAX has no GPU")
+    cupy = cupy_warm()
+    xs = [(jax.numpy.arange(700, dtype="float32") * (rank + 1)).block_until_ready() for rank in range(2)]
+    outs = [cupy.zeros(700, cupy.float32) for _ in range(2)]
+    cupy.cuda.Device().synchronize()
+
+    def fn(comm: Any) -> bool:
+        comm.all_reduce(xs[comm.rank], out=outs[comm.rank])
+        comm._device.drain()
+        together(comm, "done")
+        return bool((outs[comm.rank] == 3 * cupy.arange(700)).all())
+
+    assert on_gpu.run(2, fn, fused=True) == [True] * 2  # both on the default stream
 
 
 def test_symmetric_memory_as_cupy() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +171,24 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
         return lambda: bool((x == 256).all())
 
     assert run(2, fn, native=native) == [True] * 2
+
+
+def test_arrays_live_as_long_as_their_call() -> None:
+    """JAX and others give memory back when nobody has the array, whatever the stream still does with it."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        x, out = fake.over(np.arange(50.0), stream), fake.over(np.zeros(50), stream)
+        kept = weakref.ref(x)
+        comm.all_reduce(x, out=out)
+        del x
+        gc.collect()
+        assert kept() is not None, "the call is on its way"
+        emulated.device().synchronize(stream)
+        comm.all_reduce(out, out=out)
+        gc.collect()
+        return lambda: kept() is None
+
+    assert run(2, fn) == [True] * 2
 
 
 def test_an_asynchronous_call_is_not_captured() -> None:
