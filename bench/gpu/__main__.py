@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cuda_build
+
 from .limits import results
 from .measure import collected
 from .summary import markdown
@@ -62,6 +64,11 @@ class Check:
             "CUDA_DEVICE_MAX_CONNECTIONS": "32",
             "PYCOLLECTIVES_GPU": "emulated" if emulated else "required",
         }
+        with contextlib.suppress(OSError):
+            if not {"CUDA_HOME", "CUDA_PATH"} & os.environ.keys() and (nvcc := cuda_build.find_nvcc()):
+                self.env["CUDA_HOME"] = str(
+                    cuda_build.toolkit(nvcc)
+                )  # where Numba finds what has no wheel here
         self.about = {
             "device": "the emulated device" if emulated else query("name") or "no device",
             "driver": "" if emulated else query("driver_version"),

@@ -209,6 +209,9 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
 
     tiny = {"native": True}
     wide = {} if wish.emulated else {"blocks": 1024}  # as many as the device holds
+    yield row("launch of one rank, native", "all_reduce", 1, 8, "one_shot", **tiny)
+    yield row("launch of one rank, native, in a graph", "all_reduce", 1, 8, "one_shot", graph=True, **tiny)
+    yield row("launch of one rank, interpreted", "all_reduce", 1, 8, "one_shot", native=False)
     for n in wish.ranks:
         yield row("8 bytes, native one-shot", "all_reduce", n, 8, "one_shot", **tiny)
         yield row("8 bytes, native one-shot, in a graph", "all_reduce", n, 8, "one_shot", graph=True, **tiny)
@@ -233,6 +236,7 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
             yield row("interpreted ring", "all_reduce", n, whole, "ring", **ring)
             yield row("hand-written ring", "all_reduce", n, whole, "ring", hand_ring=True, **ring)
             yield row("native all-gather", "all_gather", n, whole, "direct", (1 + n) * whole, **wide)
+    yield from guarded("CuPy and PyTorch", lambda: by_others(wish))
     for n in wish.ranks:
         yield row("8 bytes, one launch, native one-shot", "all_reduce", n, 8, "one_shot", fused=True, **tiny)
         whole = large // n // n * n
@@ -245,13 +249,35 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
         for nbytes in wish.sizes:
             for algorithm in names("all_reduce"):
                 yield row(f"{algorithm}", "all_reduce", n, nbytes, algorithm, native=False)
+    yield from guarded("NCCL", lambda: by_nccl(wish))
+
+
+def by_others(wish: Wish) -> Iterator[Any]:
+    """The same by CuPy and PyTorch."""
     for n in wish.ranks:
         for nbytes in wish.sizes:
             for name, call in others.on_one_device(wish.emulated, n, nbytes):
                 yield Row(name, "all_reduce", n, nbytes), partial(once, wish, call)
+
+
+def by_nccl(wish: Wish) -> Iterator[Any]:
+    """The same by NCCL, on several devices."""
     for nbytes in wish.sizes:
         for name, ranks, measure in others.nccl(wish.emulated, nbytes):
             yield Row(name, "all_reduce", ranks, nbytes), measure
+
+
+def guarded(name: str, rows: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """What another library cannot do is a row that failed, and costs no other."""
+    try:
+        yield from rows()
+    except Exception as error:
+        failure = error
+
+        def fail() -> float:
+            raise failure
+
+        yield Row(f"{name}: making its arrays", "all_reduce", 0, 0), fail
 
 
 def by_switch(wish: Wish, row: Callable[..., Any]) -> Iterator[Any]:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from bench.gpu import __main__ as gpu_check  # noqa: E402 - not a package that is installed
 from bench.gpu import others  # noqa: E402
 from bench.gpu.limits import append  # noqa: E402
-from bench.gpu.measure import collected  # noqa: E402
+from bench.gpu.measure import collected, guarded  # noqa: E402
 from bench.gpu.summary import goals, markdown  # noqa: E402
 
 
@@ -54,6 +54,7 @@ def test_measurements(tmp_path: Path) -> None:
     kinds = {row["what"] for row in rows}
     assert {"copy kernel", "n-ary reduction kernel", "native two-shot", "ring", "double_binary_tree"} <= kinds
     assert {"8 bytes, native one-shot", "8 bytes, native one-shot, in a graph"} <= kinds
+    assert {"launch of one rank, native", "launch of one rank, interpreted"} <= kinds
     assert {"8 bytes, one launch, native one-shot", "one launch, native two-shot"} <= kinds
     ways = ("by the switch, in place", "by the switch, copied", "not by the switch")
     assert {f"all_reduce on 3 devices, {way}" for way in ways} <= kinds
@@ -174,6 +175,19 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     status, found, text = check(tmp_path, "--steps", "tests,measure", "--minutes", "1.5", emulated=False)
     assert status == 1 and [step["result"] for step in found["steps"]] == ["failed", "failed"], text
     assert found["measured"] is None and "| measure | failed |" in text
+
+
+def test_a_library_that_fails() -> None:
+    """Is a row, and the end of no other."""
+
+    def rows() -> Any:
+        yield "a row"
+        raise RuntimeError("out of memory")
+
+    first, (row, run) = guarded("CuPy", rows)
+    assert first == "a row" and row.what == "CuPy: making its arrays"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run()
 
 
 def test_a_library_without_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
