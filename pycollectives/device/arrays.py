@@ -21,6 +21,7 @@ from ..errors import InvalidArgumentError, UnsupportedError
 
 CUDA, CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 LEGACY_STREAM = 1  # the default stream, as a handle
+JAX = ("jax", "jaxlib")
 KNOWN = ("owner", "library", "number", "stream", "keep", "at")  # of a view
 
 # DLPack's type codes, with the bits of one element.
@@ -74,10 +75,7 @@ def view_of(x: Any) -> DeviceView | None:
     library = library_of(x)
     if library == "torch":
         return _from_torch(x)
-    by_dlpack = library in (
-        "jax",
-        "jaxlib",
-    )  # which is told the stream that has to wait for what fills the array
+    by_dlpack = library in JAX  # which is told the stream that has to wait for what fills the array
     if not by_dlpack and (interface := getattr(x, "__cuda_array_interface__", None)) is not None:
         return _from_interface(x, interface)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
@@ -270,12 +268,16 @@ def _from_dlpack(x: Any, device: int) -> DeviceView:
 
 
 def empty_like(x: DeviceView, shape: tuple[int, ...]) -> Any:
-    """A new array of the caller's kind. Raises UnsupportedError where the library is not known."""
+    """A new array of the caller's kind, or what becomes one (jax_results.py). Raises UnsupportedError for other libraries."""
     owner = x.owner
     if x.library == "torch":
         return owner.new_empty(shape)
     if x.library == "cupy":
         return sys.modules["cupy"].empty(shape, owner.dtype)
+    if x.library in JAX:
+        from .jax_results import JaxResult
+
+        return JaxResult(x, shape)
     if x.library in ("numba", "numba_cuda"):
         return importlib.import_module("numba.cuda").device_array(shape, x.dtype)
     raise UnsupportedError(
