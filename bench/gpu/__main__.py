@@ -136,7 +136,10 @@ class Check:
             wish = {"PYCOLLECTIVES_CUDA": "1", "PYCOLLECTIVES_CUDA_ARCHS": note}
         command = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
         status, text = self.run(*command, limit=220, PYCOLLECTIVES_WARNINGS="allowed", **wish)
-        return Step("", note=note) if status == 0 else Step("", "failed", note=last_error(text))
+        if status == 0:
+            return Step("", note=note)
+        late = "the time was not enough: " if status == -9 else ""
+        return Step("", "failed", note=late + last_error(text))
 
     def tests(self, *arguments: str, limit: float, under: tuple[str, ...] = ()) -> Step:
         """All that are chosen, in as many processes as it takes: a test that fails or hangs is the last one of its process."""
