@@ -2,6 +2,7 @@
 
 PYCOLLECTIVES_CUDA        auto (default): build the extension where there is an nvcc; 1: fail if there is none; 0: do not;
                           only: as 1, and nothing else is built
+PYCOLLECTIVES_WARNINGS    allowed: a compiler's warning is no error (in a source distribution it never is)
 PYCOLLECTIVES_CUDA_ARCHS  compute capabilities, as in "90" (default) or "80;90;100;120+PTX" (wheels)
 NVCC, CUDA_HOME, CUDA_PATH, CUDAHOSTCXX  as usual; else PATH, and the wheels:
                           pip install 'cuda-toolkit[nvcc,cudart,cccl,nvvm,crt]'
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Warnings stop a developer, but not the user of a source distribution, nor a check on a machine with some newer compiler.
+WARNINGS_ARE_ERRORS = not Path("PKG-INFO").exists() and os.environ.get("PYCOLLECTIVES_WARNINGS") != "allowed"
 DEVELOPMENT = "90"
 WHEELS = "80;90;100;120+PTX"
 
@@ -88,7 +91,7 @@ class Toolkit:
                 "-O3",
                 "-fmad=false",
                 "--expt-relaxed-constexpr",
-                "-Werror=all-warnings",
+                *(("-Werror=all-warnings",) if WARNINGS_ARE_ERRORS else ()),
             ),
             *("--compress-mode=size", "-Xcompiler", "-fPIC,-fvisibility=hidden", *host),
             *code_for(self.architectures, linkable=linkable),

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy
 import pybind11
-from setuptools import Extension, setup
+import setuptools
+from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 
 os.chdir(Path(__file__).resolve().parent)
@@ -42,8 +43,7 @@ if SANITIZE:
     COMPILE_FLAGS += [*sanitizer, "-fno-sanitize=vptr", "-fno-sanitize-recover=all"]
     COMPILE_FLAGS += ["-g", "-O1", "-fno-omit-frame-pointer"]
     LINK_FLAGS += sanitizer
-elif not Path("PKG-INFO").exists():
-    # Warnings stop a developer, but not the user of a source distribution with some newer compiler.
+elif cuda_build.WARNINGS_ARE_ERRORS:
     COMPILE_FLAGS.append("-Werror")
 
 
@@ -162,7 +162,7 @@ class IncrementalBuild(build_ext):
             str(folder), macros, ext.include_dirs, ext.sources, ext.depends, ext.extra_compile_args
         )
         arguments = compiler._get_cc_args(options, self.debug, None)
-        base = [*compiler.compiler_so, *compiler.compiler_so_cxx, *arguments, *flags]
+        base = [*compiler.compiler_so, *getattr(compiler, "compiler_so_cxx", ()), *arguments, *flags]
         command = "\n".join(base)
         stale = [obj for obj in objects if self.force or not is_current(Path(obj), command)]
 
@@ -234,7 +234,17 @@ if EMULATOR != "0":
 if EMULATOR != "only" and not SANITIZE and (toolkit := cuda_build.wanted()) is not None:
     extensions.append(cuda_extension(toolkit))
 
+
+class OnlyExtensions(Distribution):
+    """Does not read pyproject.toml, which an older setuptools than it asks for takes for wrong: `build_ext` needs nothing of it."""
+
+    def parse_config_files(self, *_: object, **__: object) -> None:
+        pass
+
+
+older = int(setuptools.__version__.partition(".")[0]) < 77 and "build_ext" in sys.argv
 setup(
     ext_modules=extensions,
     cmdclass={"build_ext": IncrementalBuild},
+    **({"distclass": OnlyExtensions} if older else {}),
 )

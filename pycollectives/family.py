@@ -69,6 +69,8 @@ class Family:
         self.rendezvous = rendezvous
         self.regions: Regions = Regions() if ancestor is None else ancestor.regions
         self.processes: Processes = Processes() if ancestor is None else ancestor.processes
+        # The most ranks of one communicator that have met on a device, by its bus: device/sharing.py.
+        self.ranks_on: dict[str, int] = {} if ancestor is None else ancestor.ranks_on
         self._holders = 0
         self._lock = threading.Lock()
 

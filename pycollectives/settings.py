@@ -32,7 +32,7 @@ VARIABLES = (  # all that begin with it, see docs/settings.md
         "YIELDS",
     ),
     *("SIMD", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "FD", "FD_INODE", "TERMINAL"),
-    *("CUDA_AWARE_MPI", "STAGE_BYTES", "CUDA", "CUDA_ARCHS", "EMULATOR", "SANITIZE"),
+    *("CUDA_AWARE_MPI", "STAGE_BYTES", "CUDA", "CUDA_ARCHS", "EMULATOR", "SANITIZE", "WARNINGS"),
 )
 
 

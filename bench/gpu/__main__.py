@@ -1,31 +1,42 @@
 """Everything to do in the hour that a GPU is at hand: `make gpu-check`.
 
-    python -m bench.gpu [--emulated] [--out FOLDER] [--steps build,tests,memcheck,racecheck,measure] [--minutes 8]
+    python -m bench.gpu [--emulated] [--out FOLDER] [--steps build,first,tests,measure,...] [--minutes 7.8]
 
 Builds for the GPU that is present, runs the tests of the kernels on it with 2, 4 and 8 ranks, some of them under compute-sanitizer,
-and measures. Installs nothing. Writes FOLDER/gpu-check.json and .md, also when a step fails; the exit status is 1 then. --emulated
-does the same on the emulated device: to know that the command works.
+and measures. Installs nothing. FOLDER/gpu-check.json and .md are written after each step, whatever it gave; the exit status is 1
+where one failed. A test, or a row of the measurements, that hangs is ended and costs its own time. --emulated does the same on the
+emulated device: to know that the command works.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cuda_build
+
+from .limits import results
+from .measure import collected
 from .summary import markdown
 
 ROOT = Path(__file__).parents[2]
-SANITIZED = "test_every_algorithm and 2-simple or test_a_disagreement or test_every_operator and float32"
+STEPS = ("build", "first", "tests", "measure", "memcheck", "racecheck", "machine-code")
+MOST_FAILURES = 12  # of tests, each of which costs a process
+TEST_SECONDS = 40.0
+MARK = "GPU_CHECK_MARK"
 
 
 @dataclass
@@ -34,28 +45,50 @@ class Step:
     result: str = "passed"  # or failed, skipped
     seconds: float = 0.0
     note: str = ""
+    tests: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Check:
     """The steps, each with a time limit of its own, within the minutes of all."""
 
-    def __init__(self, emulated: bool, minutes: float) -> None:
-        self.emulated, self.steps = emulated, []  # type: bool, list[Step]
+    def __init__(self, emulated: bool, minutes: float, out: Path) -> None:
+        self.emulated, self.out = emulated, out
+        self.steps: list[Step] = []
         self.end = time.monotonic() + 60 * minutes
+        self.mark = f"{os.getpid()} {time.time_ns()}"  # of all processes that are started here
         self.measured: dict[str, Any] | None = None
-        self.env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        # Before the process first uses CUDA: queues for eight ranks on a device (pycollectives/device/sharing.py).
+        self.env = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+            "PYCOLLECTIVES_GPU": "emulated" if emulated else "required",
+        }
+        with contextlib.suppress(OSError):
+            if not {"CUDA_HOME", "CUDA_PATH"} & os.environ.keys() and (nvcc := cuda_build.find_nvcc()):
+                self.env["CUDA_HOME"] = str(
+                    cuda_build.toolkit(nvcc)
+                )  # where Numba finds what has no wheel here
+        self.about = {
+            "device": "the emulated device" if emulated else query("name") or "no device",
+            "driver": "" if emulated else query("driver_version"),
+            "emulated": emulated,
+            "when": time.strftime("%Y-%m-%d %H:%M"),
+            "commit": commit(),
+        }
 
     def run(self, *command: str, limit: float, **env: str) -> tuple[int, str]:
-        """The exit status and the end of the output; -9 where the time was not enough."""
+        """The exit status and the end of the output; -9 where the time was not enough. Nothing that it started goes on."""
         left = min(limit, self.end - time.monotonic())
         if left <= 1:
             return -9, "no time was left"
         print("$", *command, flush=True)
-        with tempfile.TemporaryFile("w+") as output:
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
             child = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=self.env | env,
+                env=self.env | {MARK: self.mark} | env,
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -63,79 +96,158 @@ class Check:
             try:
                 status = child.wait(left)
             except subprocess.TimeoutExpired:
-                os.killpg(child.pid, 9)
-                child.wait()
                 status = -9
+            end_all(self.mark)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it may be stuck in the driver
+                child.wait(10)
             output.seek(0)
             text = output.read()
         print(text[-4000:], flush=True)
         return status, text
 
-    def step(self, name: str, work: Callable[[], tuple[str, str]]) -> None:
-        """`work` returns the result and a note."""
+    def step(self, name: str, work: Callable[[], Step]) -> None:
+        """Do it, and write the report."""
         begin = time.monotonic()
-        result, note = work()
-        self.steps.append(Step(name, result, time.monotonic() - begin, note.replace("|", "/")))
-        print(f"==> {name}: {result} {note}", flush=True)
+        try:
+            step = work()
+        except Exception as error:  # the steps that come are worth more than this one
+            step = Step(name, "failed", note=f"{type(error).__name__}: {error}")
+        step.name, step.seconds = name, time.monotonic() - begin
+        step.note = step.note.replace("|", "/")
+        self.steps.append(step)
+        print(f"==> {name}: {step.result} {step.note}", flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """The report on what has been done so far."""
+        found = self.about | {"steps": [asdict(step) for step in self.steps], "measured": self.measured}
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "gpu-check.json").write_text(json.dumps(found, indent=1) + "\n")
+        (self.out / "gpu-check.md").write_text(markdown(found))
 
     # -- the steps ---------------------------------------------------------------------------------------------------
 
-    def build(self) -> tuple[str, str]:
+    def build(self) -> Step:
+        """A warning of some other compiler stops nobody here."""
         wish = {"PYCOLLECTIVES_EMULATOR": "1", "PYCOLLECTIVES_CUDA": "0"}
         note = "the emulated device"
         if not self.emulated:
             note = architecture()
             wish = {"PYCOLLECTIVES_CUDA": "1", "PYCOLLECTIVES_CUDA_ARCHS": note}
-        status, text = self.run(sys.executable, "setup.py", "-q", "build_ext", "--inplace", limit=200, **wish)
-        return ("passed", note) if status == 0 else ("failed", last_line(text))
+        command = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
+        status, text = self.run(*command, limit=220, PYCOLLECTIVES_WARNINGS="allowed", **wish)
+        if status == 0:
+            return Step("", note=note)
+        late = "the time was not enough: " if status == -9 else ""
+        return Step("", "failed", note=late + last_error(text))
 
-    def pytest(self, *arguments: str, limit: float, under: tuple[str, ...] = ()) -> tuple[str, str]:
-        env = {"PYCOLLECTIVES_GPU": "emulated" if self.emulated else "required"}
-        # That Python need not have the plugins that the project's options are for.
-        plain = ("-o", "addopts=", "-o", f"faulthandler_timeout={limit - 5:.0f}", "-p", "no:cacheprovider")
-        command = (sys.executable, "-m", "pytest", "-q", "--maxfail=3", *plain, *arguments)
-        status, text = self.run(*under, *command, limit=limit, **env)
-        note = last_line(text)
-        if under and status == 0:
-            errors = [
-                line for line in text.splitlines() if "ERROR SUMMARY" in line or "RACECHECK SUMMARY" in line
-            ]
-            note = f"{note}; {errors[-1].strip('= ')}" if errors else note
-        return ("passed" if status == 0 else "failed"), note if status != -9 else f"time limit; {note}"
+    def tests(self, *arguments: str, limit: float, under: tuple[str, ...] = ()) -> Step:
+        """All that are chosen, in as many processes as it takes: a test that fails or hangs is the last one of its process."""
+        ini = (
+            "-c",
+            "bench/gpu/pytest.ini",
+            "--confcutdir",
+            str(ROOT),
+            "--rootdir",
+            str(ROOT),
+            "-p",
+            "bench.gpu.limits",
+            "-p",
+            "no:cacheprovider",
+        )
+        command = (sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", *ini, *arguments)
+        end, text = min(time.monotonic() + limit, self.end), ""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "tests.jsonl")
+            env = {"GPU_CHECK_RESULTS": str(file), "GPU_CHECK_LIMIT": f"{limit if under else TEST_SECONDS}"}
+            if under:
+                env["GPU_CHECK_CALL"] = f"{limit}"  # all is slower
+            while True:
+                before = len(list(results(file)))
+                status, text = self.run(*under, *command, limit=end - time.monotonic(), **env)
+                found = list(results(file))
+                bad = [test for test in found if test["result"] == "failed"]
+                passed = any(test["result"] == "passed" for test in found)
+                if status in (0, 5, -9) or under or len(found) == before:
+                    break  # over, or nothing came of it
+                if len(bad) >= (MOST_FAILURES if passed else 4):
+                    break
+        count = {result: sum(test["result"] == result for test in found) for result in ("passed", "skipped")}
+        note = f"{count['passed']} passed, {len(bad)} failed, {count['skipped']} skipped"
+        if status == -9:
+            note += "; the time was not enough for all"
+        elif status not in (0, 5) and not bad:
+            note += f"; {last_error(text)}"
+        said = [line for line in text.splitlines() if "ERROR SUMMARY" in line or "RACECHECK SUMMARY" in line]
+        if said:
+            note += f"; {said[-1].strip('= ')}"
+        failed = bad or status not in (0, 5) or not count["passed"]
+        return Step("", "failed" if failed else "passed", note=note, tests=found)
 
-    def tests(self) -> tuple[str, str]:
-        return self.pytest(
-            "tests/cuda",
-            "--ignore=tests/cuda/test_linking.py",
-            *(("-k", "2 or links") if self.emulated else ()),
-            limit=130,
+    def first(self) -> Step:
+        """One call by each kind of kernel: if these fail, all else will."""
+        return self.tests("tests/cuda/test_gpu_first.py", limit=60)
+
+    def most(self) -> Step:
+        few = ("-k", "2 or links") if self.emulated else ()
+        return self.tests(
+            "tests/cuda/test_gpu.py",
+            "tests/cuda/test_gpu_links.py",
+            "tests/cuda/test_gpu_arrays.py",
+            *few,
+            limit=150,
         )
 
-    def sanitizer(self, tool: str) -> tuple[str, str]:
+    def machine_code(self) -> Step:
+        if self.emulated:
+            return Step("", "skipped", note="the emulated device")
+        return self.tests("tests/cuda/test_sass.py", "tests/cuda/test_import.py", limit=40)
+
+    def sanitizer(self, tool: str) -> Step:
         program = shutil.which("compute-sanitizer")
         if self.emulated or program is None:
-            return "skipped", "the emulated device" if self.emulated else "compute-sanitizer is not installed"
+            return Step(
+                "",
+                "skipped",
+                note="the emulated device" if self.emulated else "compute-sanitizer is not installed",
+            )
         under = (program, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all")
-        return self.pytest("tests/cuda/test_gpu.py", "-k", SANITIZED, limit=60, under=under)
+        return self.tests("tests/cuda/test_gpu_sanitized.py", limit=60, under=under)
 
-    def measure(self) -> tuple[str, str]:
+    def measure(self) -> Step:
+        """In as many processes as it takes: a row that fails or hangs is the last one of its process."""
+        end, text = min(time.monotonic() + 90, self.end - 5), ""
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "rows.json")
-            seconds = max(5.0, min(80.0, self.end - time.monotonic() - 20))
+            file = Path(folder, "rows.jsonl")
             more = ["--emulated"] if self.emulated else []
-            module = ("-m", "bench.gpu.measure", str(file), "--seconds", f"{seconds:.0f}")
-            status, text = self.run(sys.executable, *module, *more, limit=seconds + 60)
-            if not file.exists():
-                return "failed", last_line(text)
-            self.measured = json.loads(file.read_text())
+            for _ in range(MOST_FAILURES):
+                before = file.stat().st_size if file.exists() else 0
+                seconds = max(5.0, end - time.monotonic())
+                module = ("-m", "bench.gpu.measure", str(file), "--seconds", f"{seconds:.0f}")
+                status, text = self.run(sys.executable, *module, *more, limit=seconds + 35)
+                if status in (0, -9) or not file.exists() or file.stat().st_size == before:
+                    break
+            self.measured = collected(file)
+        if self.measured is None:
+            return Step("", "failed", note=last_error(text))
         wrong = sum(bool(row["error"]) for row in self.measured["rows"])
         note = f"{len(self.measured['rows'])} rows, {wrong} of them failed"
-        return ("passed" if status == 0 and not wrong else "failed"), note
+        return Step("", "failed" if status or wrong else "passed", note=note)
 
 
-def last_line(text: str) -> str:
+def end_all(mark: str) -> None:
+    """The processes that have inherited the mark: ranks may have sessions of their own, and spin on the device for ever."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}\0".encode() in (folder / "environ").read_bytes():
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def last_error(text: str) -> str:
+    """The last line that says error, or the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no output"
+    said = [line for line in lines if re.search(r"Error\b|\berror:", line)]
+    return (said or lines or ["no output"])[-1][:300]
 
 
 def query(what: str) -> str:
@@ -146,8 +258,9 @@ def query(what: str) -> str:
             capture_output=True,
             text=True,
             check=True,
+            timeout=20,
         ).stdout
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return ""
     return text.splitlines()[0].strip() if text.strip() else ""
 
@@ -158,7 +271,12 @@ def architecture() -> str:
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
     return done.stdout.strip() or "unknown"
 
 
@@ -168,36 +286,26 @@ def main() -> int:
     )
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--steps", default="build,tests,memcheck,racecheck,measure")
+    parser.add_argument("--steps", default=",".join(STEPS))
     parser.add_argument("--minutes", type=float, default=7.8)
     given = parser.parse_args()
-    check = Check(given.emulated, given.minutes)
-    every: dict[str, Callable[[], tuple[str, str]]] = {
+    wanted = given.steps.split(",")
+    if unknown := set(wanted) - set(STEPS):
+        parser.error(f"unknown steps {sorted(unknown)}; known are {', '.join(STEPS)}")
+    out = given.out or ROOT / ("build/gpu-check" if given.emulated else "bench/results/gpu")
+    check = Check(given.emulated, given.minutes, out)
+    every: dict[str, Callable[[], Step]] = {
         "build": check.build,
-        "tests": check.tests,
+        "first": check.first,
+        "tests": check.most,
+        "measure": check.measure,
         "memcheck": lambda: check.sanitizer("memcheck"),
         "racecheck": lambda: check.sanitizer("racecheck"),
-        "measure": check.measure,
+        "machine-code": check.machine_code,
     }
-    wanted = given.steps.split(",")
-    if unknown := set(wanted) - every.keys():
-        parser.error(f"unknown steps {sorted(unknown)}; known are {', '.join(every)}")
-    for name, work in every.items():
+    for name in STEPS:
         if name in wanted:
-            check.step(name, work)
-    found = {
-        "device": "the emulated device" if given.emulated else query("name") or "no device",
-        "driver": "" if given.emulated else query("driver_version"),
-        "emulated": given.emulated,
-        "when": time.strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
-        "steps": [asdict(step) for step in check.steps],
-        "measured": check.measured,
-    }
-    out = given.out or ROOT / ("build/gpu-check" if given.emulated else "bench/results/gpu")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "gpu-check.json").write_text(json.dumps(found, indent=1) + "\n")
-    (out / "gpu-check.md").write_text(markdown(found))
+            check.step(name, every[name])
     print(f"==> {out}/gpu-check.md")
     return int(any(step.result == "failed" for step in check.steps))
 

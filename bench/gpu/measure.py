@@ -1,7 +1,8 @@
 """Measures the kernels: with ranks that are threads of one process, on one device.
 
-    python -m bench.gpu.measure FILE [--emulated] [--seconds 80]      writes rows as JSON
+    python -m bench.gpu.measure FILE [--emulated] [--seconds 80]      writes each row as a line of JSON when it is there
 
+Rows that are in the file already are not made again: after one that hangs, and so ends the process, the others go on.
 Every row is checked once for its result. A time is the median of rounds; in a round every rank makes a number of calls and waits
 for its stream, and the slowest rank counts. The emulated device has no speed: with it the same rows are made with small arrays, to
 know that they can be made.
@@ -10,9 +11,11 @@ know that they can be made.
 from __future__ import annotations
 
 import argparse
-import json
+import faulthandler
+import gc
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -24,13 +27,16 @@ import pycollectives as pc
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
+from pycollectives.device.extension import native
 from pycollectives.device.sharing import QUEUES
 from pycollectives.schedule import names
 
 from . import others
+from .limits import STACKS, append, lines
 from .memory import CupyMemory, EmulatedMemory, Memory
 
 ITEM = 4  # float32
+ROW_SECONDS = 30.0  # of one row at most
 os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
 
 
@@ -47,6 +53,10 @@ class Row:
     share: float = 0.0  # of the measured copy bandwidth
     error: str = ""
 
+    @property
+    def key(self) -> str:
+        return f"{self.what}, {self.ranks} ranks, {self.nbytes} bytes"
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -61,7 +71,7 @@ class Wish:
     graph_calls: int = 20
 
     @property
-    def memory(self) -> Callable[[], Memory]:
+    def memory(self) -> Callable[..., Memory]:
         return EmulatedMemory if self.emulated else CupyMemory
 
     def options(self, **changes: Any) -> Options:
@@ -104,24 +114,45 @@ def slowest(found: list[list[float]]) -> float:
 
 
 def ours(
-    wish: Wish, verb: str, ranks: int, nbytes: int, algorithm: str, *, graph: bool = False, **options: Any
+    wish: Wish,
+    verb: str,
+    ranks: int,
+    nbytes: int,
+    algorithm: str,
+    *,
+    graph: bool = False,
+    spread: bool = False,
+    symmetric: bool = False,
+    **options: Any,
 ) -> float:
-    """Microseconds of one call. Raises what the call raises, and AssertionError for a wrong result."""
+    """Microseconds of one call. Raises what the call raises, and AssertionError for a wrong result.
+
+    `graph`: of one in a graph of several; `spread`: each rank has a device of its own; `symmetric`: the arrays are `comm.empty`'s.
+    """
 
     def fn(comm: Any) -> list[float]:
-        memory = wish.memory()
+        def fewest(number: int) -> int:
+            return min(int(text) for text, _ in comm._exchange("turn", str(number).encode()))
+
+        memory = wish.memory(comm.rank if spread else 0)
         count = max(1, nbytes // ITEM)
         blocks = {"reduce_scatter": (count, count // comm.size), "all_gather": (count // comm.size, count)}
         given, taken = blocks.get(verb, (count, count))
-        x, out = memory.full(given, comm.rank + 1), memory.full(taken, 0)
+        x, out = (
+            memory.adopt(comm.empty(n, "float32", device="cuda"), value)
+            if symmetric
+            else memory.full(n, value)
+            for n, value in ((given, comm.rank + 1), (taken, 0))
+        )
         again = comm.plan(verb, x, out=out, algorithm=algorithm)
+        memory.synchronize()
+        fewest(
+            0
+        )  # from here on nobody allocates, or loads code: both may wait for kernels that wait for a rank
         again()
         memory.synchronize()
         total = sum(range(1, comm.size + 1))
         assert memory.value(out) == (comm.size if verb == "all_gather" else total), "wrong result"
-
-        def fewest(number: int) -> int:
-            return min(int(text) for text, _ in comm._exchange("turn", str(number).encode()))
 
         if not graph:
             return rounds(wish, memory, again, fewest)
@@ -129,8 +160,26 @@ def ours(
         return [t / wish.graph_calls for t in rounds(wish, memory, replay, fewest)]
 
     chosen = wish.options(**options)
-    found = run_threads(ranks, fn, make=lambda rendezvous: Communicator(rendezvous, device=chosen))
-    return slowest(found)
+
+    def make(rendezvous: Any) -> Communicator:
+        if spread:
+            native(wish.emulated).use_device(rendezvous.rank)
+        comm = Communicator(rendezvous, device=chosen)
+        comm.timeout = ROW_SECONDS / 2
+        return comm
+
+    def whole(comm: Any) -> list[float]:
+        try:
+            found = fn(comm)
+            comm._exchange("end", b"")
+            return found
+        finally:
+            comm.close()
+
+    try:
+        return slowest(run_threads(ranks, whole, make=make))
+    finally:
+        gc.collect()  # streams and memory of the ranks are for the next row
 
 
 def once(wish: Wish, call: Callable[[], Any]) -> float:
@@ -160,6 +209,9 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
 
     tiny = {"native": True}
     wide = {} if wish.emulated else {"blocks": 1024}  # as many as the device holds
+    yield row("launch of one rank, native", "all_reduce", 1, 8, "one_shot", **tiny)
+    yield row("launch of one rank, native, in a graph", "all_reduce", 1, 8, "one_shot", graph=True, **tiny)
+    yield row("launch of one rank, interpreted", "all_reduce", 1, 8, "one_shot", native=False)
     for n in wish.ranks:
         yield row("8 bytes, native one-shot", "all_reduce", n, 8, "one_shot", **tiny)
         yield row("8 bytes, native one-shot, in a graph", "all_reduce", n, 8, "one_shot", graph=True, **tiny)
@@ -184,42 +236,138 @@ def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:
             yield row("interpreted ring", "all_reduce", n, whole, "ring", **ring)
             yield row("hand-written ring", "all_reduce", n, whole, "ring", hand_ring=True, **ring)
             yield row("native all-gather", "all_gather", n, whole, "direct", (1 + n) * whole, **wide)
+    yield from guarded("CuPy and PyTorch", lambda: by_others(wish))
+    for n in wish.ranks:
+        yield row("8 bytes, one launch, native one-shot", "all_reduce", n, 8, "one_shot", fused=True, **tiny)
+        whole = large // n // n * n
+        one: dict[str, Any] = {"fused": True, **wide}
+        traffic = 2 * n * whole
+        yield row("one launch, native two-shot", "all_reduce", n, whole, "two_shot", traffic, **one, **tiny)
+        yield row("one launch, interpreted ring", "all_reduce", n, whole, "ring", protocol="simple", **one)
+    yield from by_switch(wish, row)
     for n in (most, *(n for n in wish.ranks if n != most)):
         for nbytes in wish.sizes:
             for algorithm in names("all_reduce"):
                 yield row(f"{algorithm}", "all_reduce", n, nbytes, algorithm, native=False)
+    yield from guarded("NCCL", lambda: by_nccl(wish))
+
+
+def by_others(wish: Wish) -> Iterator[Any]:
+    """The same by CuPy and PyTorch."""
     for n in wish.ranks:
         for nbytes in wish.sizes:
             for name, call in others.on_one_device(wish.emulated, n, nbytes):
                 yield Row(name, "all_reduce", n, nbytes), partial(once, wish, call)
+
+
+def by_nccl(wish: Wish) -> Iterator[Any]:
+    """The same by NCCL, on several devices."""
     for nbytes in wish.sizes:
         for name, ranks, measure in others.nccl(wish.emulated, nbytes):
             yield Row(name, "all_reduce", ranks, nbytes), measure
 
 
-def measure(wish: Wish, seconds: float) -> dict[str, Any]:
-    """All rows that the time is enough for."""
+def guarded(name: str, rows: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """What another library cannot do is a row that failed, and costs no other."""
+    try:
+        yield from rows()
+    except Exception as error:
+        failure = error
+
+        def fail() -> float:
+            raise failure
+
+        yield Row(f"{name}: making its arrays", "all_reduce", 0, 0), fail
+
+
+def by_switch(wish: Wish, row: Callable[..., Any]) -> Iterator[Any]:
+    """Ranks with a device each: through the switch, with arrays where they are and with copies of them, and without it."""
+    n = others.switched(wish.emulated)
+    if n < 2:
+        return
+    alone: dict[str, Any] = {"spread": True, "native": True}
+    for nbytes in (*wish.sizes, wish.large):
+        for algorithm, verb in (
+            ("two_shot", "all_reduce"),
+            ("direct", "all_gather"),
+            ("direct", "reduce_scatter"),
+        ):
+            whole = max(nbytes // ITEM // n, 4) * n * ITEM
+            name = f"{verb} on {n} devices"
+            by = {"multicast": True, **alone}
+            yield row(f"{name}, by the switch, in place", verb, n, whole, algorithm, symmetric=True, **by)
+            yield row(f"{name}, by the switch, copied", verb, n, whole, algorithm, **by)
+            yield row(
+                f"{name}, not by the switch",
+                verb,
+                n,
+                whole,
+                algorithm,
+                symmetric=True,
+                multicast=False,
+                **alone,
+            )
+
+
+def measure(wish: Wish, seconds: float, file: Path) -> None:
+    """All rows that the time is enough for, each written when it is there."""
     end = time.monotonic() + seconds
-    bandwidth = copy_bandwidth(wish)
-    rows, left_out = [], 0
+    known = lines(file)
+    bandwidth = next(
+        (line["copy_bytes_per_second"] for line in known if "copy_bytes_per_second" in line), 0.0
+    )
+    if not bandwidth:
+        bandwidth = copy_bandwidth(wish)
+        append(file, copy_bytes_per_second=bandwidth)
+    begun, left_out = {line["begin"] for line in known if "begin" in line}, 0
     for row, run in plan(wish):
+        if row.key in begun:
+            continue
         if time.monotonic() > end:
             left_out += 1
             continue
+        append(file, begin=row.key)
+        faulthandler.dump_traceback_later(ROW_SECONDS, exit=True, file=STACKS)
         try:
             row.microseconds = run()
             row.share = row.traffic / (row.microseconds * 1e-6) / bandwidth
         except (pc.UnsupportedError, pc.InvalidArgumentError, pc.ScheduleError):
-            continue  # not for so many ranks
-        except (pc.CollectiveError, AssertionError, RuntimeError) as error:
+            append(file, none=row.key)  # not for so many ranks
+            continue
+        except (
+            Exception
+        ) as error:  # the library's, CuPy's, CUDA's: the other rows are worth more than a stack
             row.error = f"{type(error).__name__}: {error}"
-        rows.append(row)
-    return {
-        "copy_bytes_per_second": bandwidth,
-        "rows": [asdict(row) for row in rows],
-        "left_out": left_out,
-        "not_compared": others.missing(wish.emulated),
-    }
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        append(file, row=asdict(row))
+        if (
+            row.error and not wish.emulated
+        ):  # kernels may spin, or the context be broken: the rest in a new process
+            sys.stdout.flush()
+            os._exit(4)
+    append(file, left_out=left_out, not_compared=others.missing(wish.emulated))
+
+
+def collected(file: Path) -> dict[str, Any] | None:
+    """What was measured, from the lines of a file; None where there are none. A row that has only begun is an error."""
+    known = lines(file)
+    rows = {Row(**line["row"]).key: line["row"] for line in known if "row" in line}
+    none = {line["none"] for line in known if "none" in line}
+    found: dict[str, Any] = {"copy_bytes_per_second": 0.0, "left_out": 0, "not_compared": {}}
+    for line in known:
+        found |= {name: line[name] for name in found if name in line}
+        if (key := line.get("begin")) is not None and key not in rows and key not in none:
+            what, ranks, nbytes = key.rsplit(", ", 2)
+            lost = Row(
+                what,
+                "",
+                int(ranks.split()[0]),
+                int(nbytes.split()[0]),
+                error="did not end, or ended the process",
+            )
+            rows[key] = asdict(lost)
+    return found | {"rows": list(rows.values())} if known else None
 
 
 def main() -> None:
@@ -230,8 +378,7 @@ def main() -> None:
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--seconds", type=float, default=80)
     given = parser.parse_args()
-    found = measure(SMALL if given.emulated else Wish(False), given.seconds)
-    given.file.write_text(json.dumps(found, indent=1))
+    measure(SMALL if given.emulated else Wish(False), given.seconds, given.file)
 
 
 if __name__ == "__main__":

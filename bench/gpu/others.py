@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from pycollectives.device.extension import native
 
 ITEM = 4
 
@@ -15,16 +19,34 @@ def missing(emulated: bool) -> dict[str, str]:
     """What is not compared, and why."""
     if emulated:
         return dict.fromkeys(("cupy", "torch", "nccl"), "the emulated device")
-    found = {name: "not installed" for name in ("cupy", "torch") if not importlib.util.find_spec(name)}
+    found = (
+        {} if switched(emulated) > 1 else {"multicast": "no switch with multicast between several devices"}
+    )
+    found |= {name: "not installed" for name in ("cupy", "torch") if not importlib.util.find_spec(name)}
     if "cupy" in found:
         return found | {"nccl": "CuPy, whose binding is used, is not installed"}
-    import cupy
-
-    if not cupy.cuda.nccl.available:
-        found["nccl"] = "not installed"
-    elif cupy.cuda.runtime.getDeviceCount() < 2:
+    if not getattr(nccl_module(), "available", False):
+        found["nccl"] = "not installed, or not found by CuPy"
+    elif native(emulated=False).device_count() < 2:
         found["nccl"] = "one device, and NCCL refuses several ranks on it"
     return found
+
+
+def nccl_module() -> Any:
+    """CuPy's binding, which is no attribute of `cupy.cuda` before it is imported; None where it cannot be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the library was not found
+        try:
+            return importlib.import_module("cupy.cuda.nccl")
+        except ImportError:
+            return None
+
+
+def switched(emulated: bool) -> int:
+    """The devices that can be reached by multicast; of the emulated ones, a few."""
+    module = native(emulated)
+    count = min(module.device_count(), 3 if emulated else 8)
+    return count if all(module.has_multicast(number) for number in range(count)) else 0
 
 
 def on_one_device(emulated: bool, ranks: int, nbytes: int) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -72,7 +94,7 @@ def nccl(emulated: bool, nbytes: int) -> Iterator[tuple[str, int, Callable[[], f
     n = cupy.cuda.runtime.getDeviceCount()
 
     def measure() -> float:
-        nccl = cupy.cuda.nccl
+        nccl = nccl_module()
         comms = nccl.NcclCommunicator.initAll(n)
         count, streams, x = max(1, nbytes // ITEM), [], []
         for number in range(n):

@@ -62,6 +62,10 @@ def markdown(found: dict[str, Any]) -> str:
     lines += ["| step | result | seconds | |", "|---|---|---|---|"]
     for step in found["steps"]:
         lines.append(f"| {step['name']} | {step['result']} | {step['seconds']:.0f} | {step['note']} |")
+    tests = [test for step in found["steps"] for test in step.get("tests", ())]
+    if bad := [test for test in tests if test["result"] == "failed"]:
+        lines += ["", "## Tests that failed", ""]
+        lines += [f"* {test['test']}: {test['text']}" for test in bad]
     measured = found.get("measured")
     if not measured:
         return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
 """Arrays of other libraries in device memory: own parsing of `__cuda_array_interface__` and DLPack, no import of the library.
 
-CuPy, Numba, JAX, ...     x.__cuda_array_interface__        address, shape, strides, type, the stream that fills it
+CuPy, Numba, ...          x.__cuda_array_interface__        address, shape, strides, type, the stream that fills it
 PyTorch                   its own attributes                (the interface knows no bfloat16, and refuses what needs a gradient)
-anything else             x.__dlpack__()                    the same in a C struct; kept until the call is over
+JAX, anything else        x.__dlpack__()                    the same in a C struct; kept until the call is over
 
 An array becomes a `DeviceView`: a NumPy array that says all about its memory, of which nobody may read the contents here.
 """
@@ -21,6 +21,7 @@ from ..errors import InvalidArgumentError, UnsupportedError
 
 CUDA, CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 LEGACY_STREAM = 1  # the default stream, as a handle
+JAX = ("jax", "jaxlib")
 KNOWN = ("owner", "library", "number", "stream", "keep", "at")  # of a view
 
 # DLPack's type codes, with the bits of one element.
@@ -71,9 +72,11 @@ def view_of(x: Any) -> DeviceView | None:
     """The view of an array in device memory, None for everything else. Raises InvalidArgumentError, UnsupportedError."""
     if isinstance(x, DeviceView):
         return x
-    if library_of(x) == "torch":
+    library = library_of(x)
+    if library == "torch":
         return _from_torch(x)
-    if (interface := getattr(x, "__cuda_array_interface__", None)) is not None:
+    by_dlpack = library in JAX  # which is told the stream that has to wait for what fills the array
+    if not by_dlpack and (interface := getattr(x, "__cuda_array_interface__", None)) is not None:
         return _from_interface(x, interface)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()
@@ -265,12 +268,16 @@ def _from_dlpack(x: Any, device: int) -> DeviceView:
 
 
 def empty_like(x: DeviceView, shape: tuple[int, ...]) -> Any:
-    """A new array of the caller's kind. Raises UnsupportedError where the library is not known."""
+    """A new array of the caller's kind, or what becomes one (jax_results.py). Raises UnsupportedError for other libraries."""
     owner = x.owner
     if x.library == "torch":
         return owner.new_empty(shape)
     if x.library == "cupy":
         return sys.modules["cupy"].empty(shape, owner.dtype)
+    if x.library in JAX:
+        from .jax_results import JaxResult
+
+        return JaxResult(x, shape)
     if x.library in ("numba", "numba_cuda"):
         return importlib.import_module("numba.cuda").device_array(shape, x.dtype)
     raise UnsupportedError(

@@ -54,6 +54,7 @@ class Combiner:
             number_bits=16,
             staging_bytes=0,
             fused=False,
+            stages_host=False,
         )
         self._rank.open()
         self._kept: dict[tuple[Any, ...], Any] = {}

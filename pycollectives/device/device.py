@@ -5,12 +5,12 @@ Kind -> calls.Calls.recipe -> native Call (plan and tables in device memory) -> 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from .guard import PERIOD, Guard
 from .operators import Operators
 from .options import PROTOCOLS, Options
 from .partials import widened
-from .sharing import STREAMS, Share, queues, share_devices, sizes
+from .sharing import STREAMS, Share, crowds, queues, share_devices, sizes
+from .switch import bound_to_switch
 from .symmetric import Symmetric
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ NATIVE = {
 }
 
 _numbers = itertools.count()  # of devices that were opened by this process
+
+# Libraries whose memory is used again in the order of the stream that is current; that of others may go as soon as nobody has it.
+ORDERED = ("cupy", "torch")
 
 LL_BYTES, LL128_BYTES = 16 * 1024, 512 * 1024  # the longest calls of these protocols
 
@@ -71,24 +75,18 @@ class Device:
             number_bits=options.number_bits,
             staging_bytes=options.staging_bytes,
             fused=self.share.fused,
+            stages_host=options.stages_host,
         )
         for peer, (handle, _) in enumerate(comm._exchange("device memory", self._rank.handle())):
             if peer != comm.rank:
                 self._rank.attach(peer, handle)
         self._rank.open()
-        self.multicast = self._bind_multicast() if self.share.multicast else False
+        self.multicast = self.share.multicast and self._bind_multicast()
         whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
         self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[tuple[Kind, bool], Any] = {}
-        self._operators = Operators(
-            comm,
-            module,
-            self._rank,
-            emulated=options.emulated,
-            fused=self.share.fused,
-            threads=self.share.threads,
-        )
-        self._under_way: deque[DeviceWork] = deque()
+        self._operators = Operators(self, module)
+        self._under_way: deque[DeviceWork | _Held] = deque()
         self._guard = Guard(comm, self._rank)
         self._symmetric = Symmetric(self)
 
@@ -105,9 +103,10 @@ class Device:
         }
         try:
             module = native(options.emulated)
-            offer["queues"] = comm.size * STREAMS if options.emulated else queues()
+            offer["queues"] = comm.size * STREAMS if options.emulated else queues() - module.streams()
             number = module.current_device() if number < 0 else number
             offer["bus"] = module.bus_id(number)
+            offer["crowd"] = comm._family.ranks_on.get(offer["bus"], 0)
             offer["multicast"] = module.has_multicast(number)
             offer["capacity"] = {t: module.capacity(number, t, comm.size) for t in sizes(options.threads)}
         except DeviceError as error:
@@ -117,42 +116,14 @@ class Device:
             if "error" in one:
                 raise DeviceError(f"rank {rank} has no device: {one['error']}", peer=rank)
         self._one_process = len({one["pid"] for one in offers}) == 1
+        comm._family.ranks_on[offer["bus"]] = crowds(offers)[offer["bus"]]
         return number, share_devices(offers, options), offers[0]["group"]
 
     def _bind_multicast(self) -> bool:
-        """Bind memory of all ranks to one multicast object, if all of them can: its services may be down, or its memory used up."""
-        comm, rank = self.comm, self._rank
-        fds: list[int] = []
-
-        def step(what: str, act: Callable[[], None]) -> bool:
-            problem = b""
-            try:
-                act()
-            except DeviceError as error:
-                problem = str(error).encode()
-            told = comm._exchange(f"multicast {what}", problem, fds if what == "make" and not problem else [])
-            if what == "make":
-                for fd in fds:
-                    os.close(fd)
-                fds[:] = [fd for _, theirs in told for fd in theirs]
-            return not any(text for text, _ in told)
-
-        def make() -> None:
-            if comm.rank == 0:
-                fds.append(rank.make_multicast())
-
-        try:
-            works = (
-                step("make", make)
-                and step("join", lambda: rank.join_multicast(fds[0]))
-                and step("bind", rank.bind_multicast)
-            )
-        finally:
-            for fd in fds:
-                os.close(fd)
-        if not works:
-            rank.drop_multicast()
-        return works
+        """Bind memory of all ranks for native kernels, if all can: the switch may be down, or its memory used up."""
+        memory = bound_to_switch(self.comm, self._rank, "multicast", self._rank.multicast_bytes)
+        self._rank.use_multicast(memory)
+        return memory is not None
 
     def find(self, kind: Kind, *, wide: bool = False) -> Any:
         """The native call of this kind. Raises InvalidArgumentError, UnsupportedError, ScheduleError, DeviceError.
@@ -250,15 +221,24 @@ class Device:
             self.settle()
             if not stream:
                 self.synchronize()
+            elif getattr(arguments.x, "library", "") not in ORDERED:
+                with contextlib.suppress(
+                    UnsupportedError
+                ):  # in a capture arrays live as long as the graph, or longer
+                    self._keep(_Held(native(self.options.emulated).record(self.number, stream), arguments))
             return arguments.buffers.finish()
         if stream:
             self._rank.follow(stream)
         self._launch(call, arguments, 0, timeout)
+        work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
+        self._keep(work)
+        return work
+
+    def _keep(self, work: DeviceWork | _Held) -> None:
+        """Its arrays live as long as it runs, also if nobody keeps it."""
         while self._under_way and self._under_way[0].done():
             self._under_way.popleft()
-        work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
-        self._under_way.append(work)  # its arrays live as long as it runs, also if nobody keeps it
-        return work
+        self._under_way.append(work)
 
     def launch(
         self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float, *, wide: bool = False
@@ -313,6 +293,8 @@ class Device:
 
         Raises what ended it.
         """
+        if not self.share.fused:
+            return
         number = self._rank.handed_in if call is None else call
         try:
             try:
@@ -357,6 +339,16 @@ class Device:
         """Leave."""
         self._guard.close()
         self._rank.abort(lost=self.comm.rank)
+
+
+class _Held(NamedTuple):
+    """A call on the caller's stream that may still be on its way."""
+
+    event: Any
+    arguments: Arguments
+
+    def done(self) -> bool:
+        return bool(self.event.done)
 
 
 class DeviceWork:

@@ -15,7 +15,9 @@ import hashlib
 import importlib
 import os
 import tempfile
+import threading
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +43,27 @@ _MISSING = {
 
 
 def image(
-    operator: UserOp, dtype: np.dtype[Any], group: int, form: str, capability: int, kernels: bytes
+    operator: UserOp,
+    dtype: np.dtype[Any],
+    group: int,
+    form: str,
+    capability: int,
+    kernels: bytes,
+    *,
+    fused: bool = False,
 ) -> bytes:
     """The machine code of the kernels for one operator, for devices of a compute capability (90: sm_90).
 
     `dtype`: that is computed with; `group`: the items that kernels combine at a time; `form`: which of the `kernels`, the
-    fatbin of csrc/cuda/kernels/user.cu.
+    fatbin of csrc/cuda/kernels/user.cu; `fused`: those for several ranks in one grid.
     Raises UnsupportedError where Numba cannot compile the operator for a device, DeviceError where a library is missing.
     """
-    key = (dtype, form, capability)
+    key = (dtype, form, capability, fused)
     with operator.lock:
         made = operator.images.get(key)
         if made is None:
             ltoir = compile_operator(operator, dtype, group, capability)
-            made = operator.images[key] = link(ltoir, form, capability, kernels)
+            made = operator.images[key] = link(ltoir, form, capability, kernels, fused)
         return made
 
 
@@ -98,14 +107,34 @@ def compile_operator(operator: UserOp, dtype: np.dtype[Any], group: int, capabil
     return bytes(code)
 
 
+_importing = threading.Lock()
+
+
 def _numba_cuda(operator: UserOp) -> tuple[Any, Any]:
     try:
         importlib.import_module("numba_cuda")  # Numba itself has none of it any more
-        return importlib.import_module("numba"), importlib.import_module("numba.cuda")
+        with _importing, _names_that_numpy_had():
+            with contextlib.suppress(ImportError):
+                importlib.import_module("numba.cuda.np.arrayobj")
+            return importlib.import_module("numba"), importlib.import_module("numba.cuda")
     except ImportError as error:
         raise DeviceError(
             f"{operator.name} on a device needs the package numba-cuda, which cannot be imported ({error}): {INSTALL}"
         ) from error
+
+
+@contextlib.contextmanager
+def _names_that_numpy_had() -> Iterator[None]:
+    """numba-cuda up to 0.30 looks for names when it is imported that NumPy 2.5 has no more."""
+    missing = {"row_stack": np.vstack}
+    added = {name: value for name, value in missing.items() if not hasattr(np, name)}
+    for name, value in added.items():
+        setattr(np, name, value)
+    try:
+        yield
+    finally:
+        for name in added:
+            delattr(np, name)
 
 
 def _combiner(operator: UserOp, cuda: Any, element: Any, group: int) -> Any:
@@ -179,7 +208,7 @@ def _array_at() -> Any:
 # -- nvJitLink ----------------------------------------------------------------------------------------------------------------
 
 
-def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
+def link(ltoir: bytes, form: str, capability: int, kernels: bytes, fused: bool = False) -> bytes:
     """The machine code of the kernels of one form with an operator in them; from the disk if it is there."""
     try:
         linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
@@ -189,7 +218,8 @@ def link(ltoir: bytes, form: str, capability: int, kernels: bytes) -> bytes:
             f"an operator on a device is linked by nvJitLink, which cannot be used ({reason(error)}); "
             f"the packages cuda-bindings and nvidia-nvjitlink bring it: {INSTALL}"
         ) from error
-    names = [f"pc_user_{protocol}_{form}" for protocol in ("ll", "ll128", "simple", "direct")]
+    ways = ("ll", "ll128", "simple", "direct")
+    names = [f"pc_user_{'fused_' if fused else ''}{way}_{form}" for way in ways]
     if form == "blocks":
         names.pop()
     options = [

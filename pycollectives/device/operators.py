@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import CollectiveError, DeviceError, MismatchError, UnsupportedError
+from ..errors import CollectiveError, DeviceError, MismatchError
 from . import linking
 
 if TYPE_CHECKING:
     from ..calls import Kind, Recipe
-    from ..communicator import Communicator
     from ..user_op import UserOp
+    from .device import Device
 
 Result = TypeVar("Result")
 
 
 class Operators:
-    """The kernels with operators in them that a communicator has loaded. `module`: the extension; `native`: its Rank;
-    `fused`: is there one launch for several ranks? `threads`: of a block.
-    """
+    """The kernels with operators in them that a communicator has loaded. `module`: the extension."""
 
-    def __init__(
-        self, comm: Communicator, module: Any, native: Any, *, emulated: bool, fused: bool, threads: int
-    ) -> None:
-        self._comm, self._module, self._native = comm, module, native
-        self._emulated, self._fused, self._threads = emulated, fused, threads
+    def __init__(self, device: Device, module: Any) -> None:
+        self._device, self._comm, self._module, self._native = device, device.comm, module, device._rank
+        self._fused, self._threads = device.share.fused, device.share.threads
         self._loaded: dict[tuple[UserOp, np.dtype[Any]], Any] = {}
         self._meetings = 0
 
@@ -39,11 +35,6 @@ class Operators:
         To load code waits for kernels that run, and these would wait for a rank that waits here. So calls that are under way
         end first, on all ranks; then all load; then all go on. Raises UnsupportedError, DeviceError, MismatchError.
         """
-        if self._fused:
-            raise UnsupportedError(
-                f"{operator.name}: ranks that share one launch on their device have no operators of the caller's: "
-                "pass host arrays, or use fewer ranks on a device"
-            )
         kernels = self._loaded.get((operator, kind.dtype))
         if kernels is None:
             nbytes = made.user.count * kind.dtype.itemsize
@@ -63,7 +54,7 @@ class Operators:
         """What `act` returns, when it has on all ranks, and these have no call of this communicator under way; or raise on all."""
         problem: CollectiveError | None = None
         try:
-            self._native.drain()
+            self._device.drain()
             done = act()
         except CollectiveError as error:
             problem = error
@@ -85,10 +76,10 @@ class Operators:
 
     def _image(self, operator: UserOp, kind: Kind, made: Recipe, item: Any) -> bytes:
         """Machine code; for the emulated device the address of the function that combines on the CPU."""
-        if self._emulated:
+        if self._device.options.emulated:
             linking.refuse_exceptions(operator)
             return int(made.user.address).to_bytes(8, sys.byteorder)
         computed = np.dtype(np.float32) if made.wide else kind.dtype
         capability = self._module.capability(self._native.device)
         form, kernels = item.form(kind.dtype.name), self._module.user_image()
-        return linking.image(operator, computed, item.group, form, capability, kernels)
+        return linking.image(operator, computed, item.group, form, capability, kernels, fused=self._fused)

@@ -49,11 +49,18 @@ def sizes(threads: int) -> list[int]:
     return tried
 
 
+def crowds(offers: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """For how many ranks a device has to have room, by its bus: a part of them may make calls while the others do."""
+    counted = Counter(one["bus"] for one in offers)
+    return {bus: max(n, *(one["crowd"] for one in offers if one["bus"] == bus)) for bus, n in counted.items()}
+
+
 def share_devices(offers: Sequence[dict[str, Any]], options: Options) -> Share:
     """What all ranks do, from what each has told of itself: `bus` names its device, `pid` its process, `queues`, and `capacity`,
-    the blocks that its device holds, by their threads, and `multicast`. Raises DeviceError where the ranks do not fit.
+    the blocks that its device holds, by their threads, `multicast`, and the `crowd` that it has met there before.
+    Raises DeviceError where the ranks do not fit.
     """
-    ranks_on = Counter(one["bus"] for one in offers)
+    ranks_on = crowds(offers)
     together = Counter((one["bus"], one["pid"]) for one in offers)
 
     def blocks(threads: int) -> int:

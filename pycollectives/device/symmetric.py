@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import weakref
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from ..errors import DeviceError, UnsupportedError
 from .arrays import _DLPACK, CUDA, _c_strides, _DLDataType, _DLDevice, _DLTensor
 from .extension import native
+from .switch import bound_to_switch, close
 
 if TYPE_CHECKING:
     from .device import Device
@@ -47,19 +49,7 @@ class Symmetric:
         for number in set(self._dropped) - {n for one in offers for n in one["held"]}:
             device._rank.remove_region(number)
             del self._dropped[number]
-        own, offer = None, {"error": "", "memory": ""}
-        try:
-            own = native(device.options.emulated).SymmetricMemory(device.number, nbytes)
-            offer["memory"] = own.exported().hex()
-        except DeviceError as error:
-            offer["error"] = str(error)
-        offers = self._exchange("memory", offer)
-        self._raise_first(offers)
-        number, problem = -1, ""
-        try:
-            number = device._rank.add_region(own, [bytes.fromhex(one["memory"]) for one in offers])
-        except (DeviceError, UnsupportedError) as error:
-            problem = str(error)
+        number, own, problem = self._map(nbytes)
         offers = self._exchange("mapped", {"error": problem})
         if any(one["error"] for one in offers) and number >= 0:
             device._rank.remove_region(number)
@@ -69,9 +59,44 @@ class Symmetric:
         weakref.finalize(array, self._dropped.__setitem__, number, True)
         return of_the_library(array)
 
-    def _exchange(self, what: str, offer: dict[str, Any]) -> list[dict[str, Any]]:
+    def _map(self, nbytes: int) -> tuple[int, Any, str]:
+        """The number of a new region, this rank's piece of it, and what went wrong when it was mapped."""
+        device, module = self._device, native(self._device.options.emulated)
+        own, offer = None, {"error": "", "memory": ""}
+        fds: list[int] = []
+        theirs: list[int] = []
+        try:
+            bound = None
+            if device.multicast:  # the switch takes the array where it is
+                bound = bound_to_switch(device.comm, device._rank, f"device array {self._made} bound", nbytes)
+            try:
+                if bound is None:
+                    own = module.SymmetricMemory(device.number, nbytes)
+                else:
+                    own = module.SymmetricMemory(device.number, bound)
+                    fds.append(bound.descriptor())
+                offer["memory"] = own.exported().hex()
+            except DeviceError as error:
+                offer["error"] = str(error)
+            offers = self._exchange("memory", offer, fds, theirs)
+            self._raise_first(offers)
+            exported = [bytes.fromhex(one["memory"]) for one in offers]
+            try:
+                return device._rank.add_region(own, exported, theirs), own, ""
+            except (DeviceError, UnsupportedError) as error:
+                return -1, own, str(error)
+        finally:
+            close(fds)
+            close(theirs)
+
+    def _exchange(
+        self, what: str, offer: dict[str, Any], fds: Sequence[int] = (), into: list[int] | None = None
+    ) -> list[dict[str, Any]]:
+        """What all ranks offer; their descriptors come into `into`, and belong to the caller then."""
         comm = self._device.comm
-        told = comm._exchange(f"device array {self._made} {what}", json.dumps(offer).encode())
+        told = comm._exchange(f"device array {self._made} {what}", json.dumps(offer).encode(), list(fds))
+        if into is not None:
+            into += [fd for _, theirs in told for fd in theirs]
         return [json.loads(text) for text, _ in told]
 
     def _raise_first(self, offers: list[dict[str, Any]]) -> None:

@@ -14,21 +14,22 @@ from user_ops import (
     FLOATS,
     INTEGERS,
     JOINED,
-    LARGER,
     LAST,
     MATRIX,
     MATRIX3,
     PAIR,
-    SUM_AND_LAST,
-    Array,
     affine,
     algorithms,
     data,
+    elements,
     every_way,
     fold,
     joined,
     last_set,
+    left_fold,
+    matrices,
     matrix_product,
+    records,
 )
 
 import pycollectives as pc
@@ -39,55 +40,30 @@ pytest.importorskip("numba")
 # -- elements --------------------------------------------------------------------------------------------
 
 
-def _dtype_on_all(comm: Any, dtype: str, count: int) -> None:
-    for f, op in ((last_set, LAST), (joined, JOINED)) if dtype != "bool" else ((last_set, LAST),):
-        xs = [data(dtype, (comm.size * count,), rank) for rank in range(comm.size)]
-        every_way(comm, op, xs, functools.partial(fold, f))
-
-
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, "complex64", "complex128"])
 def test_dtypes(dtype: str) -> None:
-    threads(3, _dtype_on_all, dtype, 37)
+    threads(3, elements, dtype, (37,))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 5])
 @pytest.mark.parametrize("count", [0, 1, 333])
 def test_counts(n: int, count: int) -> None:
-    threads(n, _dtype_on_all, "int32", count)
-
-
-def _left_fold(comm: Any, dtype: str) -> None:
-    rng = np.random.default_rng(1)
-    xs = [rng.standard_normal(5000).astype(dtype) for _ in range(comm.size)]
-    want = fold(affine, xs)
-    whole = comm.all_reduce(xs[comm.rank], AFFINE, deterministic=True)
-    assert whole.tobytes() == want.tobytes()
-    prefix = comm.all_reduce(xs[comm.rank][:777], AFFINE, deterministic=True)
-    assert prefix.tobytes() == want[:777].tobytes()
+    threads(n, elements, "int32", (count,))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n", [2, 5])
 def test_deterministic_is_the_left_fold_rounded_once(n: int, dtype: str) -> None:
-    threads(n, _left_fold, dtype)
+    threads(n, left_fold, dtype, 5000, 777)
 
 
 # -- blocks and records ----------------------------------------------------------------------------------
 
 
-def _matrices(comm: Any, op: Any, dtype: str, counts: list[int]) -> set[tuple[str, str]]:
-    ran: set[tuple[str, str]] = set()
-    for count in counts:
-        shape = (comm.size * count, *op.shape)
-        xs = [data(dtype, shape, rank, low=-2) for rank in range(comm.size)]
-        ran |= every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
-    return ran
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize(("op", "dtype"), [(MATRIX, "int64"), (MATRIX3, "int32")], ids=["2x2", "3x3"])
 def test_matrices_in_rank_order(n: int, op: Any, dtype: str) -> None:
-    ran = threads(n, _matrices, op, dtype, [0, 1, 5, 101])[0]
+    ran = threads(n, matrices, op, dtype, (0, 1, 5, 101))[0]
     assert {("all_reduce", "one_shot"), ("all_reduce", "two_shot"), ("reduce_scatter", "direct")} <= ran
 
 
@@ -142,30 +118,9 @@ def test_large_blocks() -> None:
         threads(2, lambda comm: comm.all_reduce(np.ones((1, 2000, 2000)), huge))
 
 
-def _records(comm: Any, dtype: Any) -> None:
-    xs = []
-    for rank in range(comm.size):
-        x = np.zeros(comm.size * 41, dtype)
-        x["value"] = np.random.default_rng(rank).integers(0, 9, x.size)
-        x["place"] = np.arange(x.size) + 1000 * rank
-        xs.append(x)
-
-    def largest(ys: list[Array]) -> Array:
-        which = np.argmax([y["value"] for y in ys], axis=0)
-        return np.array(ys)[which, np.arange(ys[0].size)]
-
-    def summed(ys: list[Array]) -> Array:
-        result = ys[-1].copy()
-        result["value"] = sum(y["value"] for y in ys)
-        return result
-
-    every_way(comm, LARGER, xs, largest)
-    every_way(comm, SUM_AND_LAST, xs, summed)
-
-
 @pytest.mark.parametrize("dtype", [PAIR, np.dtype(PAIR.descr, align=True)], ids=["packed", "aligned"])
 def test_records(dtype: Any) -> None:
-    threads(4, _records, dtype)
+    threads(4, records, dtype)
 
 
 def test_memory_that_is_not_aligned() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 as NumPy dtypes
 import numpy as np
 import pytest
+import user_ops
 from ranks import Pools, threads
 from user_ops import (
     LAST,
@@ -20,6 +21,7 @@ from user_ops import (
     joined,
     last_set,
     matrix_product,
+    uneven,
 )
 
 import pycollectives as pc
@@ -77,13 +79,9 @@ def test_groups_and_history() -> None:
 
 def test_uneven_blocks() -> None:
     def check(comm: Any) -> None:
-        counts = [3, 0, 2]
-        m = np.random.default_rng(comm.rank).integers(-3, 4, (5, 2, 2))
-        first = sum(counts[: comm.rank])
-        want = functools.reduce(np.matmul, comm.all_gather(m))[first : first + counts[comm.rank]]
-        assert np.array_equal(comm.reduce_scatterv(m, counts, MATRIX), want)
+        uneven(comm)
         with pytest.raises(pc.InvalidArgumentError, match="cannot be cut"):
-            comm.reduce_scatterv(m[0], [1, 1, 0], MATRIX)
+            comm.reduce_scatterv(np.ones((2, 2), np.int64), [1, 1, 0], MATRIX)
 
     threads(3, check)
 
@@ -110,13 +108,7 @@ def test_functions_that_numba_has_compiled() -> None:
 
 def raised(n: int, call: Any) -> str:
     """The text of the error that `call(comm)` raises on every rank."""
-
-    def check(comm: Any) -> str:
-        with pytest.raises(pc.CollectiveError) as caught:
-            call(comm)
-        return f"{type(caught.value).__name__}: {caught.value}"
-
-    return threads(n, check)[0]
+    return user_ops.raised(threads, n, call)[0]
 
 
 def test_algorithms_that_cannot_are_refused_by_name() -> None:

@@ -1,4 +1,5 @@
-"""Operators for the tests of `pc.op`, what they must give, and calls of every verb by every algorithm."""
+"""Operators for the tests of `pc.op`, what they must give, and calls of every verb by every algorithm: on the CPU, on the emulated
+device and on a GPU."""
 
 from __future__ import annotations
 
@@ -128,3 +129,82 @@ def every_way(comm: Any, op: Any, xs: list[Array], want: Any) -> set[tuple[str, 
                 kept = mine if expected is None else expected
                 assert same(x, kept), f"{verb} by {name} in place, rank {comm.rank}"
     return ran
+
+
+# -- what ranks do ------------------------------------------------------------------------------------------------------
+
+
+def elements(comm: Any, dtype: str, counts: tuple[int, ...]) -> set[tuple[str, str]]:
+    """An operator that does not commute, and one that does."""
+    ran = set()
+    for f, op in ((last_set, LAST), (joined, JOINED)) if dtype != "bool" else ((last_set, LAST),):
+        for count in counts:
+            xs = [data(dtype, (comm.size * count,), rank) for rank in range(comm.size)]
+            ran |= every_way(comm, op, xs, functools.partial(fold, f))
+    return ran
+
+
+def left_fold(comm: Any, dtype: str, count: int, prefix: int) -> None:
+    """With `deterministic=True` the left fold, rounded once, to the bit; of the first `prefix` elements alone, too."""
+    rng = np.random.default_rng(1)
+    xs = [rng.standard_normal(count).astype(dtype) for _ in range(comm.size)]
+    want = fold(affine, xs)
+    whole = comm.all_reduce(xs[comm.rank], AFFINE, deterministic=True)
+    assert whole.tobytes() == want.tobytes()
+    part = comm.all_reduce(xs[comm.rank][:prefix], AFFINE, deterministic=True)
+    assert part.tobytes() == want[:prefix].tobytes()
+
+
+def matrices(comm: Any, op: Any, dtype: str, counts: tuple[int, ...]) -> set[tuple[str, str]]:
+    """Products in rank order."""
+    ran: set[tuple[str, str]] = set()
+    low = -2 if dtype.startswith("int") else 0  # NumPy's products have no -0
+    for count in counts:
+        xs = [data(dtype, (comm.size * count, *op.shape), rank, low) for rank in range(comm.size)]
+        ran |= every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
+    return ran
+
+
+def records(comm: Any, dtype: Any) -> None:
+    """Records that are chosen, and such that are filled."""
+    xs = []
+    for rank in range(comm.size):
+        x = np.zeros(comm.size * 41, dtype)
+        x["value"] = np.random.default_rng(rank).integers(0, 9, x.size)
+        x["place"] = np.arange(x.size) + 1000 * rank
+        xs.append(x)
+
+    def largest(ys: list[Array]) -> Array:
+        which = np.argmax([y["value"] for y in ys], axis=0)
+        return np.array(ys)[which, np.arange(ys[0].size)]
+
+    def summed(ys: list[Array]) -> Array:
+        result = ys[-1].copy()
+        result["value"] = sum(y["value"] for y in ys)
+        return result
+
+    every_way(comm, LARGER, xs, largest)
+    every_way(comm, SUM_AND_LAST, xs, summed)
+
+
+def uneven(comm: Any) -> None:
+    """Blocks of unequal sizes, one of them empty, on three ranks."""
+    counts = [3, 0, 2]
+    m = np.random.default_rng(comm.rank).integers(-3, 4, (5, 2, 2))
+    first = sum(counts[: comm.rank])
+    want = functools.reduce(np.matmul, comm.all_gather(m))[first : first + counts[comm.rank]]
+    assert np.array_equal(comm.reduce_scatterv(m, counts, MATRIX), want)
+
+
+def raised(run: Any, n: int, call: Any) -> list[str]:
+    """The texts of the errors that `call(comm)` raises on the ranks; `run` as `ranks.threads`."""
+
+    def check(comm: Any) -> str:
+        try:
+            call(comm)
+        except pc.CollectiveError as error:
+            return f"{type(error).__name__}: {error}"
+        raise AssertionError("nothing was raised")
+
+    texts: list[str] = run(n, check)
+    return texts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -19,6 +21,8 @@ from pycollectives.device.sharing import QUEUES
 
 Result = TypeVar("Result")
 os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
+TIMEOUT = float(os.environ.get("GPU_CHECK_CALL", "25"))  # seconds of a call: kernels that wait in vain end
+one_at_a_time = threading.Lock()
 EMULATED = os.environ.get("PYCOLLECTIVES_GPU") == "emulated"
 
 
@@ -46,6 +50,19 @@ def run(n: int, fn: Callable[..., Result], *args: Any, spread: int = 0, **change
     def make(rendezvous: Any) -> Communicator:
         if spread:
             native(EMULATED).use_device(rendezvous.rank % (devices() if spread is True else spread))
-        return Communicator(rendezvous, device=options)
+        comm = Communicator(rendezvous, device=options)
+        comm.timeout = TIMEOUT
+        return comm
 
-    return run_threads(n, fn, *args, make=make)
+    def whole(comm: Any) -> Result:
+        try:
+            found = fn(comm, *args)
+            comm._exchange("end of the test", b"")
+            return found
+        finally:
+            comm.close()
+
+    try:
+        return run_threads(n, whole, make=make)
+    finally:
+        gc.collect()  # streams and memory of the ranks are for the next test

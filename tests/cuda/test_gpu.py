@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import sys
 from typing import Any
 
 import calls
@@ -93,20 +91,6 @@ def test_a_disagreement_ends_the_kernels() -> None:
     assert "MismatchError" in found and "nothing" not in found
 
 
-def elements(comm: Any, dtype: str) -> None:
-    for f, op in ((user_ops.last_set, user_ops.LAST), (user_ops.joined, user_ops.JOINED)):
-        xs = [user_ops.data(dtype, (comm.size * 37,), rank) for rank in range(comm.size)]
-        user_ops.every_way(comm, op, xs, functools.partial(user_ops.fold, f))
-    xs = [user_ops.data("float32", (513,), rank) for rank in range(comm.size)]
-    got = comm.all_reduce(xs[comm.rank], user_ops.AFFINE, deterministic=True)
-    assert got.tobytes() == user_ops.fold(user_ops.affine, xs).tobytes()
-
-
-def matrices(comm: Any, op: Any, dtype: str) -> None:
-    xs = [user_ops.data(dtype, (comm.size * 43, *op.shape), rank, 0) for rank in range(comm.size)]
-    user_ops.every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
-
-
 needs_numba = pytest.mark.skipif(
     not on_gpu.EMULATED and importlib.util.find_spec("numba_cuda") is None,
     reason="optional: numba-cuda is not installed",
@@ -114,16 +98,20 @@ needs_numba = pytest.mark.skipif(
 
 
 @needs_numba
-@pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_user_operators(dtype: str, native: bool) -> None:
-    on_gpu.run(3, elements, dtype, native=native)
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(("dtype", "native"), [("float32", True), ("bfloat16", False)])
+def test_user_operators(dtype: str, native: bool, fused: bool) -> None:
+    def fn(comm: Any) -> None:
+        user_ops.elements(comm, dtype, (37,))
+        user_ops.left_fold(comm, dtype, 513, 77)
+
+    on_gpu.run(3, fn, native=native, fused=fused)
 
 
 @needs_numba
 @pytest.mark.parametrize(("op", "dtype"), [("MATRIX", "int32"), ("MATRIX3", "float64")])
 def test_user_operators_on_blocks(op: str, dtype: str) -> None:
-    on_gpu.run(3, matrices, getattr(user_ops, op), dtype)
+    on_gpu.run(3, user_ops.matrices, getattr(user_ops, op), dtype, (43,))
 
 
 @pytest.mark.parametrize("piece_bytes", [4096, 4 << 20])
@@ -153,67 +141,3 @@ def test_symmetric_memory() -> None:
         return bool((memory.get() == 3 * comm.size).all())
 
     assert on_gpu.run(2, fn, spread=True, native=True) == [True] * 2
-
-
-@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
-def test_symmetric_memory_as_cupy_and_torch() -> None:
-    """The array is the library's, over the same memory, and keeps it."""
-
-    def fn(comm: Any) -> bool:
-        x = comm.empty((4, 5), "float32", device="cuda")
-        if (cupy := sys.modules.get("cupy")) is not None:
-            assert isinstance(x, cupy.ndarray) and x.shape == (4, 5)
-            stream = cupy.cuda.Stream(non_blocking=True)
-            with stream:
-                x.fill(comm.rank + 1)
-                comm.all_reduce(x, out=x)
-                stream.synchronize()
-            return bool((x == 3).all())
-        torch = sys.modules["torch"]
-        assert isinstance(x, torch.Tensor) and tuple(x.shape) == (4, 5) and x.is_cuda
-        return True
-
-    if not {"cupy", "torch"} & set(sys.modules):
-        pytest.importorskip("cupy", reason="optional: CuPy is not installed")
-    assert on_gpu.run(2, fn) == [True] * 2
-
-
-@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
-@pytest.mark.parametrize("native", [False, True])
-def test_cupy_streams_and_graphs(native: bool) -> None:
-    """CuPy's arrays on the current stream, asynchronous, and in a graph."""
-    cupy = pytest.importorskip("cupy", reason="optional: CuPy is not installed")
-
-    def fn(comm: Any) -> bool:
-        stream = cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            x = cupy.arange(5000, dtype=cupy.float32) * (comm.rank + 1)
-            total = comm.all_reduce(x)
-            later = comm.all_reduce(x, async_op=True).wait()
-            y = cupy.ones(300, cupy.float32)
-            comm.all_reduce(y, out=y, algorithm="two_shot")  # 2
-            stream.synchronize()
-            stream.begin_capture()
-            comm.all_reduce(y, out=y, algorithm="two_shot")
-            graph = stream.end_capture()
-            graph.launch(stream)
-            graph.launch(stream)  # 8
-            stream.synchronize()
-            want = cupy.arange(5000, dtype=cupy.float32) * 3
-            return bool((total == want).all() and (later == want).all() and (y == 8).all())
-
-    assert on_gpu.run(2, fn, native=native) == [True] * 2
-
-
-@pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device has no library of arrays")
-def test_torch_tensors() -> None:
-    torch = pytest.importorskip("torch", reason="optional: PyTorch is not installed")
-
-    def fn(comm: Any) -> bool:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            x = torch.full((1000,), comm.rank + 1, dtype=torch.bfloat16, device="cuda")
-            total, everyone = comm.all_reduce(x), comm.all_gather(x)
-            torch.cuda.current_stream().synchronize()
-            return bool((total == 3).all()) and everyone.shape == (2, 1000) and bool((everyone[1] == 2).all())
-
-    assert on_gpu.run(2, fn) == [True] * 2

@@ -56,30 +56,42 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def image(
-    op: Any, dtype: Any = "float32", group: int = 4, form: str = "items", capability: int = 90
+    op: Any,
+    dtype: Any = "float32",
+    group: int = 4,
+    form: str = "items",
+    capability: int = 90,
+    fused: bool = False,
 ) -> bytes:
-    return linking.image(op, np.dtype(dtype), group, form, capability, _cuda.user_image())
+    kernels = _cuda.user_image()
+    return linking.image(op, np.dtype(dtype), group, form, capability, kernels, fused=fused)
 
 
 @lru_cache
-def linked(case: str) -> bytes:
+def linked(case: str, fused: bool) -> bytes:
     operator, dtype, group, form = CASES[case]
-    return image(pc.op(operator.f, shape=operator.shape or None), dtype, group, form)
+    return image(pc.op(operator.f, shape=operator.shape or None), dtype, group, form, fused=fused)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_form(case: str, tmp_path: Path) -> None:
-    """The kernels of the form are there, and the operator is inlined: nothing calls it, and it is no function any more."""
+@pytest.mark.parametrize(
+    ("case", "fused"),
+    [*((case, False) for case in CASES), *((case, True) for case in ("float32", "bfloat16", "3x3 float64"))],
+)
+def test_every_form(case: str, fused: bool, tmp_path: Path) -> None:
+    """The kernels of the form are there, and the operator is inlined: nothing calls it, and it is no function any more.
+
+    `fused`: those for ranks that share a launch."""
     file = tmp_path / "linked.cubin"
-    file.write_bytes(linked(case))
+    file.write_bytes(linked(case, fused))
     try:
         kernels = sass.kernels(file)
     except FileNotFoundError as tool:
         pytest.skip(f"optional: {tool} is not installed")
     form = CASES[case][3]
     protocols = ["direct", "ll", "ll128", "simple"] if form != "blocks" else ["ll", "ll128", "simple"]
-    assert {kernel.name for kernel in kernels} == {f"pc_user_{protocol}_{form}" for protocol in protocols}
-    assert linking.SYMBOL.encode() not in linked(case)
+    way = "pc_user_fused_" if fused else "pc_user_"
+    assert {kernel.name for kernel in kernels} == {f"{way}{protocol}_{form}" for protocol in protocols}
+    assert linking.SYMBOL.encode() not in linked(case, fused)
     if not CASES[case][0].shape:  # elements and records that fill vectors stay in registers
         assert all(kernel.stack == 0 for kernel in kernels), sass.table(kernels)
     if CASES[case][0] is AFFINE:

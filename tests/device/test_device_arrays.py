@@ -93,6 +93,23 @@ def test_dlpack_in_c_order_and_managed_memory() -> None:
     assert view is not None and view.flags.c_contiguous and view.shape == (2, 5)
 
 
+class JaxArray(fake.Dlpack):
+    """It has both ways; only DLPack lets it know which stream has to wait."""
+
+    __module__ = "jaxlib._jax"
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AssertionError("nobody waits for what fills the array")
+
+
+def test_jax() -> None:
+    one = JaxArray(fake.untouchable(), (2, 5))
+    view = view_of(one)
+    assert view is not None and view.shape == (2, 5) and view.library == "jaxlib"
+    assert one.asked == [1], "the default stream"
+
+
 def test_what_dlpack_may_not_say() -> None:
     for wrong in ({"code": (2, 128)}, {"code": (3, 64)}, {"lanes": 4}):
         with pytest.raises(pc.UnsupportedError, match="DLPack"):

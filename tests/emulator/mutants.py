@@ -12,11 +12,15 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "device"))
+
 import emulated
 import numpy as np
+import on_device
 
 import pycollectives as pc
 from pycollectives import device
@@ -43,6 +47,24 @@ def work(comm: Any, calls: int) -> bool:
     return all(np.array_equal(work.wait(), want) for work, want in works)
 
 
+def work_in_place(comm: Any, calls: int) -> bool:
+    """On symmetric arrays, which the switch takes where they are: at one place on all ranks, or at two."""
+    stream = emulated.device().make_stream()
+    whole = comm.empty(1000, "int64", device="cuda")
+    memory = on_device.seen(whole)
+    for i in range(calls):
+        count, first = (700, 3, 150, 0, 41)[i % 5], 8 * comm.rank if i % 2 else 0
+        x = memory[first : first + count]
+        x[...] = np.arange(count, dtype=np.int64) * ((i + 1) * EVERY_WORD) + comm.rank
+        want = np.arange(count, dtype=np.int64) * ((i + 1) * comm.size * EVERY_WORD) + sum(range(comm.size))
+        on = on_device.Part(whole, first, (count,), stream)
+        comm.all_reduce(on, out=on, algorithm="two_shot")
+        comm._device.drain()
+        if not np.array_equal(x, want):
+            return False
+    return True
+
+
 def disagree(comm: Any) -> bool:
     """Ranks with other counts: does one of them notice?"""
     try:
@@ -55,9 +77,9 @@ def disagree(comm: Any) -> bool:
 
 
 def options_for(protocol: str, seed: int) -> device.Options:
-    """`protocol`: that of the interpreter, "native", "multicast", or "fused": Simple, one grid for all ranks."""
+    """`protocol`: that of the interpreter, "native", "multicast" (also "in-place"), or "fused": Simple, one grid."""
     shape = {"threads": 32 * (1 + seed % 2), "blocks": 1 + seed % 2}
-    if protocol == "multicast":
+    if protocol in ("multicast", "in-place"):
         return device.emulated(native=True, multicast=True, **shape)
     if protocol == "fused":
         return device.emulated("simple", fused=True, **shape)
@@ -75,7 +97,7 @@ def judge(protocol: str, seeds: int, calls: int) -> str:
         try:
             right = emulated.run(
                 2 + seed % 2,
-                work,
+                work_in_place if protocol == "in-place" else work,
                 calls,
                 options=options,
                 seed=seed,

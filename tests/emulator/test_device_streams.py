@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +17,8 @@ import pytest
 
 import pycollectives as pc
 from pycollectives import device
-from pycollectives.device import guard
+from pycollectives.device import arrays as device_arrays
+from pycollectives.device import guard, jax_results
 
 
 def run(n: int, fn: Callable[[Any, int], Any], **options: Any) -> list[Any]:
@@ -169,6 +174,92 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
         return lambda: bool((x == 256).all())
 
     assert run(2, fn, native=native) == [True] * 2
+
+
+def test_arrays_live_as_long_as_their_call() -> None:
+    """JAX and others give memory back when nobody has the array, whatever the stream still does with it."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        x, out = fake.over(np.arange(50.0), stream), fake.over(np.zeros(50), stream)
+        kept = weakref.ref(x)
+        comm.all_reduce(x, out=out)
+        del x
+        gc.collect()
+        assert kept() is not None, "the call is on its way"
+        emulated.device().synchronize(stream)
+        comm.all_reduce(out, out=out)
+        gc.collect()
+        return lambda: kept() is None
+
+    assert run(2, fn) == [True] * 2
+
+
+class JaxArray(fake.Dlpack):
+    """One of JAX, over host memory; it is never written."""
+
+    __module__ = "jaxlib._jax"
+
+    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+        super().__init__(memory.ctypes.data, memory.shape)
+        fake.kept.append(memory)
+
+
+class Consumer:
+    """Asks for an array with a stream of its own, as JAX does."""
+
+    def __init__(self, result: Any, stream: int) -> None:
+        self.result, self.stream = result, stream
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.result.__dlpack__(stream=self.stream)
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_results_for_jax(async_op: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come by DLPack, and the stream that JAX names waits for what fills them."""
+    module, jax = emulated.device(), types.ModuleType("jax")
+    monkeypatch.setattr(jax_results, "EMULATED", True)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+
+    def from_dlpack(result: Any) -> Any:
+        assert result.__dlpack_device__() == (2, 0)
+        stream = module.make_stream()
+        view = device_arrays._from_dlpack(Consumer(result, stream), 0)
+        view.stream = stream
+        return view
+
+    jax.dlpack = types.SimpleNamespace(from_dlpack=from_dlpack)  # type: ignore[attr-defined]
+
+    def fn(comm: Any) -> bool:
+        x = JaxArray(np.arange(30, dtype=np.float32) * (comm.rank + 1))
+        view = comm.all_reduce(x, async_op=async_op)
+        view = view.wait() if async_op else view
+        seen = np.zeros(30, np.float32)
+        copy(view.stream, seen, view)
+        comm.all_reduce(np.ones(1))  # in host memory: it is waited for, and with it what was queued before
+        return bool((seen == 3 * np.arange(30)).all()) and view.shape == (30,)
+
+    assert emulated.run(2, fn, options=device.emulated(fused=True)) == [True] * 2
+
+
+def test_an_asynchronous_call_is_not_captured() -> None:
+    """Its stream is not the captured one. The capture goes on, and so do calls after it."""
+
+    def fn(comm: Any, stream: int) -> Callable[[], bool]:
+        module = emulated.device()
+        x = np.ones(20, np.float32)
+        on = fake.CupyArray(x)
+        comm.all_reduce(on, out=on)  # 2
+        module.begin_capture(stream)
+        with pytest.raises(pc.UnsupportedError, match="without async_op"):
+            comm.all_reduce(on, out=on, async_op=True)
+        comm.all_reduce(on, out=on)
+        replay = module.end_capture(stream)
+        replay(stream)  # 4
+        comm.all_reduce(on, out=on, async_op=True).wait()  # 8
+        return lambda: bool((x == 8).all())
+
+    assert run(2, fn) == [True] * 2
 
 
 def test_an_operator_of_the_callers_on_a_stream() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from typing import Any
 
@@ -10,22 +9,22 @@ import emulated
 import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 as NumPy dtypes
 import numpy as np
 import pytest
+import user_ops
 from user_ops import (
-    AFFINE,
     FLOATS,
-    JOINED,
-    LARGER,
     LAST,
     MATRIX,
     MATRIX3,
     PAIR,
-    SUM_AND_LAST,
-    affine,
     data,
-    every_way,
+    elements,
     fold,
     joined,
     last_set,
+    left_fold,
+    matrices,
+    records,
+    uneven,
 )
 
 import pycollectives as pc
@@ -38,20 +37,11 @@ pytest.importorskip("numba")
 TYPES = ("bool", "int8", "uint16", "int32", "uint64", *FLOATS, "complex128")  # all sizes, all ways to combine
 
 
-def _elements(comm: Any, dtype: str, counts: tuple[int, ...]) -> set[tuple[str, str]]:
-    ran = set()
-    for f, op in ((last_set, LAST), (joined, JOINED)) if dtype != "bool" else ((last_set, LAST),):
-        for count in counts:
-            xs = [data(dtype, (comm.size * count,), rank) for rank in range(comm.size)]
-            ran |= every_way(comm, op, xs, functools.partial(fold, f))
-    return ran
-
-
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(dtype: str) -> None:
     """The protocols take turns by the fingerprint of the call, the native kernels by the type."""
     options = device.emulated(native=TYPES.index(dtype) % 2 == 1)
-    ran = emulated.run(3, _elements, dtype, (37,), options=options)[0]
+    ran = emulated.run(3, elements, dtype, (37,), options=options)[0]
     assert {("all_reduce", "one_shot"), ("reduce_scatter", "direct"), ("exscan", "linear")} <= ran
     assert (("all_reduce", "ring") in ran) == (dtype != "bool"), "one of two operators commutes"
 
@@ -69,29 +59,59 @@ def test_types(dtype: str) -> None:
     ],
 )
 def test_protocols_and_sizes(size: int, protocol: str, dtype: str) -> None:
-    emulated.run(size, _elements, dtype, (0, 1, 129), options=device.emulated(protocol), seed=size)
+    emulated.run(size, elements, dtype, (0, 1, 129), options=device.emulated(protocol), seed=size)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_deterministic_is_the_left_fold_rounded_once(dtype: str) -> None:
-    def fn(comm: Any) -> None:
-        rng = np.random.default_rng(1)
-        xs = [rng.standard_normal(501).astype(dtype) for _ in range(comm.size)]
-        got = comm.all_reduce(xs[comm.rank], AFFINE, deterministic=True)
-        assert got.tobytes() == fold(affine, xs).tobytes()
+    for native in (False, True):
+        emulated.run(4, left_fold, dtype, 501, 77, options=device.emulated(native=native))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "native", "dtype"),
+    [
+        ("simple", False, "int32"),
+        ("ll", False, "bfloat16"),
+        ("ll128", False, "float8_e4m3fn"),
+        ("", True, "float32"),
+        ("", True, "float16"),
+    ],
+)
+def test_ranks_that_share_a_launch(protocol: str, native: bool, dtype: str) -> None:
+    """Their blocks do not fit on the device together; one grid has them all."""
+    options = device.emulated(protocol, native=native, threads=128)
+
+    def fn(comm: Any) -> set[tuple[str, str]]:
+        assert comm._device.share.fused
+        left_fold(comm, dtype if dtype in FLOATS else "float64", 101, 33)
+        return elements(comm, dtype, (0, 1, 129))
+
+    limits = {"processors": 4, "resident_threads": 128}
+    ran = emulated.run(5, fn, options=options, **limits)[0]
+    assert {("all_reduce", "one_shot"), ("all_reduce", "ring"), ("exscan", "linear")} <= ran
+
+
+def test_ranks_that_share_a_launch_with_operators_of_their_own() -> None:
+    """Each has made its own object of the same function; a call with another function is no part of the launch."""
+
+    def fn(comm: Any) -> str:
+        op = pc.op(last_set)
+        xs = [data("int32", (70,), rank) for rank in range(comm.size)]
+        for algorithm in ("one_shot", "two_shot"):
+            got = comm.all_reduce(xs[comm.rank], op, algorithm=algorithm)
+            assert got.tobytes() == fold(last_set, xs).tobytes()
+        comm.all_reduce(xs[comm.rank], pc.op(joined))
+        with pytest.raises(pc.MismatchError) as found:
+            comm.all_reduce(xs[comm.rank], op if comm.rank == 1 else "sum", algorithm="one_shot")
+        return str(found.value)
 
     for native in (False, True):
-        emulated.run(4, fn, options=device.emulated(native=native))
+        texts = emulated.run(3, fn, options=device.emulated(native=native, fused=True))
+        assert all("called another collective" in text for text in texts)
 
 
 # -- blocks and records -------------------------------------------------------------------------------------------------------
-
-
-def _matrices(comm: Any, op: Any, dtype: str, counts: tuple[int, ...]) -> None:
-    for count in counts:
-        low = -2 if dtype.startswith("int") else 0  # NumPy's products have no -0
-        xs = [data(dtype, (comm.size * count, *op.shape), rank, low) for rank in range(comm.size)]
-        every_way(comm, op, xs, functools.partial(functools.reduce, np.matmul))
 
 
 @pytest.mark.parametrize(
@@ -105,58 +125,32 @@ def _matrices(comm: Any, op: Any, dtype: str, counts: tuple[int, ...]) -> None:
         (MATRIX3, "float64", "ll128"),  # two in nine vectors
     ],
 )
-def test_matrices_in_rank_order(op: Any, dtype: str, protocol: str) -> None:
-    emulated.run(3, _matrices, op, dtype, (0, 1, 43), options=device.emulated(protocol, native=True))
-
-
-def _records(comm: Any, dtype: Any) -> None:
-    xs = []
-    for rank in range(comm.size):
-        x = np.zeros(comm.size * 41, dtype)
-        x["value"] = np.random.default_rng(rank).integers(0, 9, x.size)
-        x["place"] = np.arange(x.size) + 1000 * rank
-        xs.append(x)
-
-    def largest(ys: list[Any]) -> Any:
-        return np.array(ys)[np.argmax([y["value"] for y in ys], axis=0), np.arange(ys[0].size)]
-
-    def summed(ys: list[Any]) -> Any:
-        result = ys[-1].copy()
-        result["value"] = sum(y["value"] for y in ys)
-        return result
-
-    every_way(comm, LARGER, xs, largest)
-    every_way(comm, SUM_AND_LAST, xs, summed)
+@pytest.mark.parametrize("fused", [False, True])
+def test_matrices_in_rank_order(op: Any, dtype: str, protocol: str, fused: bool) -> None:
+    options = device.emulated(protocol, native=True, fused=fused)
+    emulated.run(3, matrices, op, dtype, (0, 1, 43), options=options)
 
 
 @pytest.mark.parametrize("dtype", [PAIR, np.dtype(PAIR.descr, align=True)], ids=["12 bytes", "16 bytes"])
-def test_records(dtype: Any) -> None:
-    emulated.run(4, _records, dtype, options=device.emulated(native=True))
+@pytest.mark.parametrize("fused", [False, True])
+def test_records(dtype: Any, fused: bool) -> None:
+    emulated.run(4, records, dtype, options=device.emulated(native=True, fused=fused))
 
 
 def test_uneven_blocks() -> None:
-    def fn(comm: Any) -> None:
-        counts = [3, 0, 2]
-        m = np.random.default_rng(comm.rank).integers(-3, 4, (5, 2, 2))
-        first = sum(counts[: comm.rank])
-        whole = functools.reduce(np.matmul, comm.all_gather(m))
-        assert np.array_equal(
-            comm.reduce_scatterv(m, counts, MATRIX), whole[first : first + counts[comm.rank]]
-        )
-
-    emulated.run(3, fn)
+    emulated.run(3, uneven)
 
 
 def test_the_switch_between_devices_does_not_combine() -> None:
     """It knows sums, which these are not."""
     options = device.emulated(native=True, multicast=True)
-    assert emulated.run(3, _elements, "float32", (37,), options=options, spread=True)[0]
+    assert emulated.run(3, elements, "float32", (37,), options=options, spread=True)[0]
 
 
 # -- what an operator may rely on -----------------------------------------------------------------------------------------------
 
 
-def test_only_elements_that_there_are() -> None:
+def test_onlyelements_that_there_are() -> None:
     """What is behind an array's end, or in a thread that has nothing to do, is not given to the operator: it could not end."""
 
     def halvings(a: Any, b: Any) -> Any:
@@ -179,7 +173,8 @@ def test_only_elements_that_there_are() -> None:
             emulated.run(3, fn, options=device.emulated(protocol, native=native))
 
 
-def test_calls_under_way_end_before_an_operator_is_loaded() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_calls_under_way_end_before_an_operator_is_loaded(fused: bool) -> None:
     def fn(comm: Any) -> None:
         xs = [np.arange(300, dtype=np.float32) + rank for rank in range(comm.size)]
         works = [comm.all_reduce(xs[comm.rank], async_op=True) for _ in range(3)]
@@ -188,35 +183,38 @@ def test_calls_under_way_end_before_an_operator_is_loaded() -> None:
         assert got.tobytes() == fold(last_set, xs).tobytes()
         assert all(np.array_equal(work.wait(), sum(xs)) for work in works)
 
-    emulated.run(3, fn)
+    emulated.run(3, fn, options=device.emulated(fused=fused))
 
 
 @pytest.mark.parametrize("step", ["drain", "load"])
-def test_one_that_cannot_load_is_enough(step: str) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_one_that_cannot_load_is_enough(step: str, fused: bool) -> None:
     """All raise, none waits; and all can try again."""
 
     class Failing:
-        def __init__(self, native: Any) -> None:
-            self.native = native
+        def __init__(self, real: Any) -> None:
+            self._real = real
 
         def __getattr__(self, name: str) -> Any:
-            return self.fail if name == step else getattr(self.native, name)
+            return self._fail if name == step else getattr(self._real, name)
 
-        def fail(self, *_: Any) -> None:
+        def _fail(self, *_: Any) -> None:
             raise pc.DeviceError("out of memory")
 
     def fn(comm: Any) -> str:
         operators = comm._device._operators
-        native = operators._native
+        part = "_device" if step == "drain" else "_native"
+        real = getattr(operators, part)
         if comm.rank == 1:
-            operators._native = Failing(native)
+            setattr(operators, part, Failing(real))
         with pytest.raises(pc.DeviceError, match="out of memory") as found:
             comm.all_reduce(np.ones(3), LAST)
-        operators._native = native
+        setattr(operators, part, real)
         assert (comm.all_reduce(np.full(3, comm.rank + 1.0), LAST) == comm.size).all()
         return str(found.value)
 
-    assert emulated.run(3, fn) == ["rank 1: out of memory", "out of memory", "rank 1: out of memory"]
+    found = emulated.run(3, fn, options=device.emulated(fused=fused))
+    assert found == ["rank 1: out of memory", "out of memory", "rank 1: out of memory"]
 
 
 def test_one_that_has_no_room_is_enough() -> None:
@@ -244,13 +242,7 @@ def test_one_that_has_no_room_is_enough() -> None:
 
 def raised(n: int, call: Any) -> list[str]:
     """The texts of the errors that `call(comm)` raises on the ranks."""
-
-    def fn(comm: Any) -> str:
-        with pytest.raises(pc.CollectiveError) as caught:
-            call(comm)
-        return f"{type(caught.value).__name__}: {caught.value}"
-
-    return emulated.run(n, fn)
+    return user_ops.raised(emulated.run, n, call)
 
 
 def careful(a: Any, b: Any) -> Any:
@@ -288,17 +280,6 @@ def test_what_does_not_fit_into_vectors() -> None:
     )
     text = raised(1, lambda comm: comm.all_reduce(np.ones((2, 3, 3), np.float16), MATRIX3))[0]
     assert text.startswith("UnsupportedError: ") and "2, 4, 8 or 16 bytes, not 18 bytes" in text
-
-
-def test_ranks_that_share_a_launch() -> None:
-    def fn(comm: Any) -> str:
-        with pytest.raises(pc.UnsupportedError) as caught:
-            comm.all_reduce(np.ones(3), LAST)
-        assert comm.all_reduce(np.ones(3))[0] == comm.size
-        return str(caught.value)
-
-    text = emulated.run(2, fn, options=device.emulated(fused=True))[0]
-    assert text.startswith("op(last_set): ranks that share one launch")
 
 
 def test_operators_that_differ() -> None:

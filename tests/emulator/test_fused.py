@@ -25,7 +25,7 @@ FUSED = device.emulated(fused=True)
 def offers(buses: str, pids: str, queues: int, capacity: dict[str, int]) -> list[dict[str, Any]]:
     """What ranks tell each other, one for each letter."""
     return [
-        {"bus": bus, "pid": pid, "queues": queues, "capacity": capacity, "multicast": False}
+        {"bus": bus, "pid": pid, "queues": queues, "capacity": capacity, "multicast": False, "crowd": 0}
         for bus, pid in zip(buses, pids, strict=True)
     ]
 
@@ -54,6 +54,23 @@ def test_too_many_ranks() -> None:
         pc.DeviceError, match="25 ranks are on one device, which holds 24 blocks of 32 threads"
     ):
         share_devices(offers("a" * 25, "1" * 25, 8, {"64": 12, "32": 24}), device.Options(threads=64))
+
+
+def test_room_for_those_of_the_whole_communicator() -> None:
+    """Its parts make calls at the same time, and each has to leave room for the others."""
+    half = offers("aa", "11", 8, {"64": 12})
+    assert share_devices(half, device.Options(threads=64)) == Share(6, 64, False)
+    half[1]["crowd"] = 4
+    assert share_devices(half, device.Options(threads=64)) == Share(3, 64, False)
+
+    def fn(comm: Any) -> list[int]:
+        comm.all_reduce(np.ones(3))
+        pair = comm.split(comm.rank // 2)
+        pair.all_reduce(np.ones(3))
+        return [comm._device.share.blocks, pair._device.share.blocks]
+
+    options = device.emulated(blocks=64)
+    assert emulated.run(4, fn, options=options, processors=132, resident_threads=32) == [[33, 33]] * 4
 
 
 def test_more_ranks_than_grids() -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ import pycollectives as pc
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.gpu.summary import goals, markdown  # noqa: E402 - not a package that is installed
+from bench.gpu import __main__ as gpu_check  # noqa: E402 - not a package that is installed
+from bench.gpu import others  # noqa: E402
+from bench.gpu.limits import append  # noqa: E402
+from bench.gpu.measure import collected, guarded  # noqa: E402
+from bench.gpu.summary import goals, markdown  # noqa: E402
 
 
 def check(folder: Path, *arguments: str, emulated: bool = True) -> tuple[int, dict[str, Any], str]:
@@ -41,12 +47,17 @@ def test_measurements(tmp_path: Path) -> None:
     """Every kind of row is made, with a right result; the goals are looked for in rows that exist."""
     status, found, text = check(tmp_path, "--steps", "memcheck,measure", "--minutes", "2")
     assert status == 0, text
-    assert [step["result"] for step in found["steps"]] == ["skipped", "passed"]
+    results = {step["name"]: step["result"] for step in found["steps"]}
+    assert results == {"measure": "passed", "memcheck": "skipped"}
     rows = found["measured"]["rows"]
     assert not [row for row in rows if row["error"]] and found["measured"]["left_out"] == 0
     kinds = {row["what"] for row in rows}
     assert {"copy kernel", "n-ary reduction kernel", "native two-shot", "ring", "double_binary_tree"} <= kinds
     assert {"8 bytes, native one-shot", "8 bytes, native one-shot, in a graph"} <= kinds
+    assert {"launch of one rank, native", "launch of one rank, interpreted"} <= kinds
+    assert {"8 bytes, one launch, native one-shot", "one launch, native two-shot"} <= kinds
+    ways = ("by the switch, in place", "by the switch, copied", "not by the switch")
+    assert {f"all_reduce on 3 devices, {way}" for way in ways} <= kinds
     assert all(row["microseconds"] > 0 for row in rows)
     assert "| ring | 3 | 2 KiB |" in text and "Not compared: nccl" in text
     unmeasured = [goal for goal, measured, _ in goals(rows) if measured.startswith("not measured")]
@@ -61,6 +72,102 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     assert "| tests | failed |" in text
 
 
+TESTS = """
+import os, time, pytest
+def test_right(): pass
+@pytest.mark.parametrize("size", [8, 2])
+def test_sizes(size): pass
+def test_wrong(): assert 1 == 2, "no such thing"
+def test_hangs(): time.sleep(60)
+def test_dies(): os._exit(11)
+def test_skipped(): pytest.skip("no reason")
+def test_last(): pass
+"""
+
+
+def test_a_test_that_hangs_costs_its_own_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that fails, or ends its process, nothing but a new process; all results are there."""
+    file = tmp_path / "test_made_up.py"
+    file.write_text(TESTS)
+    monkeypatch.setattr(gpu_check, "TEST_SECONDS", 1.0)
+    step = gpu_check.Check(True, 1.0, tmp_path).tests(str(file), limit=50)
+    found = {test["test"].rpartition("::")[2]: test for test in step.tests}
+    assert {name: test["result"] for name, test in found.items()} == {
+        "test_right": "passed",
+        "test_wrong": "failed",
+        "test_hangs": "failed",
+        "test_dies": "failed",
+        "test_skipped": "skipped",
+        "test_last": "passed",
+        "test_sizes[2]": "passed",
+        "test_sizes[8]": "passed",
+    }
+    assert [name for name in found if "sizes" in name] == ["test_sizes[2]", "test_sizes[8]"], (
+        "few ranks first"
+    )
+    assert "no such thing" in found["test_wrong"]["text"] and "did not end" in found["test_hangs"]["text"]
+    assert "no reason" in found["test_skipped"]["text"] and step.result == "failed"
+    assert step.note.startswith("4 passed, 3 failed, 1 skipped")
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    """A process with a session of its own neither."""
+    pid = tmp_path / "pid"
+    sleeper = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    starter = (
+        "import subprocess, sys, os, time;"
+        f"subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session=True);"
+        f"[time.sleep(0.01) for _ in range(1000) if not os.path.exists({str(pid)!r})]"
+    )
+    status, text = gpu_check.Check(True, 1.0, tmp_path).run(sys.executable, "-c", starter, limit=30)
+    assert status == 0, text
+    state = Path("/proc", pid.read_text(), "stat")
+    deadline = time.monotonic() + 10
+    while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_tests_that_cannot_be_collected(tmp_path: Path) -> None:
+    file = tmp_path / "test_made_up.py"
+    file.write_text("import no_such_module")
+    step = gpu_check.Check(True, 1.0, tmp_path).tests(str(file), limit=30)
+    assert step.result == "failed" and "no_such_module" in step.note
+
+
+def test_the_report_is_written_after_each_step(tmp_path: Path) -> None:
+    """Also after one that raises."""
+    check = gpu_check.Check(True, 1.0, tmp_path)
+    seen = []
+
+    def raises() -> gpu_check.Step:
+        raise OSError("no such program")
+
+    for name, work in (("one", lambda: gpu_check.Step("", note="a|b")), ("two", raises)):
+        check.step(name, work)
+        text = (tmp_path / "gpu-check.md").read_text()
+        seen.append(
+            (len(json.loads((tmp_path / "gpu-check.json").read_text())["steps"]), "no such program" in text)
+        )
+    assert seen == [(1, False), (2, True)] and "| one | passed | 0 | a/b |" in text
+
+
+def test_rows_that_hang(tmp_path: Path) -> None:
+    """A row that was begun and is not there is an error; what is there is not measured again."""
+    file = tmp_path / "rows"
+    append(file, copy_bytes_per_second=2.0)
+    append(file, begin="ring, 8 ranks, 64 bytes")
+    append(file, begin="8 bytes, native one-shot, 2 ranks, 8 bytes")
+    append(file, none="8 bytes, native one-shot, 2 ranks, 8 bytes")
+    with file.open("a") as cut_off:
+        cut_off.write('{"row": {"what"')
+    found = collected(file)
+    assert found is not None and found["copy_bytes_per_second"] == 2.0
+    (row,) = found["rows"]
+    assert (row["what"], row["ranks"], row["nbytes"]) == ("ring", 8, 64) and "did not end" in row["error"]
+    assert collected(tmp_path / "none") is None
+
+
 def test_without_a_gpu(tmp_path: Path) -> None:
     """Nothing that is skipped or missing passes for checked."""
     if importlib.util.find_spec("cupy") and importlib.util.find_spec("pycollectives._cuda"):
@@ -68,6 +175,25 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     status, found, text = check(tmp_path, "--steps", "tests,measure", "--minutes", "1.5", emulated=False)
     assert status == 1 and [step["result"] for step in found["steps"]] == ["failed", "failed"], text
     assert found["measured"] is None and "| measure | failed |" in text
+
+
+def test_a_library_that_fails() -> None:
+    """Is a row, and the end of no other."""
+
+    def rows() -> Any:
+        yield "a row"
+        raise RuntimeError("out of memory")
+
+    first, (row, run) = guarded("CuPy", rows)
+    assert first == "a row" and row.what == "CuPy: making its arrays"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run()
+
+
+def test_a_library_without_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy where NCCL is not found: the other measurements are made."""
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    assert others.nccl_module() is None
 
 
 def test_goals() -> None:

@@ -56,3 +56,28 @@ def test_all_ranks_agree(numbers: tuple[int, ...], whole: bool) -> None:
 
     expected = whole, ["ll", "ll128" if whole else "simple", "simple"]
     assert pc.run_threads(len(numbers), fn) == [expected] * len(numbers)
+
+
+def test_a_device_is_known_by_its_bus() -> None:
+    """Its number may be another one in another process, or it may be hidden from that (CUDA_VISIBLE_DEVICES)."""
+    module = emulated.device()
+
+    def made(rank: int, number: int) -> Any:
+        sizes = {"blocks": 1, "depth": 2, "slot_bytes": (4096,) * 3, "number_bits": 4, "staging_bytes": 4096}
+        return module.Rank(
+            name="bus", rank=rank, size=2, device=number, fused=False, stages_host=False, **sizes
+        )
+
+    try:
+        module.configure(seed=1)
+        handle = made(0, 1).handle()
+        module.configure(seed=1, hidden=1)
+        for number, whole in ((0, False), (1, True)):  # the same device, and one by NVLink
+            other = made(1, number)
+            other.attach(0, handle)
+            assert other.keeps_lines_whole is whole
+        module.configure(seed=1, hidden=2)
+        with pytest.raises(pc.DeviceError, match=r"device of rank 0 \(emulated:1\) is hidden"):
+            made(1, 0).attach(0, handle)
+    finally:
+        module.configure(seed=1)

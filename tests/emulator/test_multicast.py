@@ -166,7 +166,8 @@ def test_ranks_on_one_device_have_none() -> None:
 
 def test_all_devices_have_to_have_it() -> None:
     offers = [
-        {"bus": bus, "pid": "1", "queues": 8, "capacity": {"512": 132}, "multicast": True} for bus in "abc"
+        {"bus": bus, "pid": "1", "queues": 8, "capacity": {"512": 132}, "multicast": True, "crowd": 0}
+        for bus in "abc"
     ]
     assert share_devices(offers, Options()).multicast
     assert not share_devices(offers, Options(native=False)).multicast, "no kernel would use it"
@@ -193,7 +194,7 @@ def test_one_that_cannot_is_enough(step: str) -> None:
                 raise pc.DeviceError("no fabric manager")
 
         made: Device = comm._device
-        made._rank.drop_multicast()
+        made._rank.use_multicast(None)
         real, made._rank = made._rank, Failing(made._rank)
         works = made._bind_multicast()
         made._rank = real

@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 ALL = ("simple", "ll", "ll128")
 BY_RESULTS = {
-    "none": (*ALL, "native", "multicast", "fused"),
+    "none": (*ALL, "native", "multicast", "in-place", "fused"),
     "no_credit_wait": ALL,
     "credit_never_given": ALL,
     "credit_too_early": ALL,
@@ -42,9 +42,11 @@ BY_RESULTS = {
     "gate_not_checked": ("native", "multicast"),
     "gate_not_released": ("multicast",),
     "no_alias_fence": ("multicast",),
+    "places_not_compared": ("in-place",),
+    "gate_not_opened_again": ("in-place",),
 }
 BY_RACES = {
-    "none": (*ALL, "native", "multicast", "fused"),
+    "none": (*ALL, "native", "multicast", "in-place", "fused"),
     "credit_not_acquired": ("simple",),
     "credit_not_released": ("simple",),
     "cell_not_released": ("simple",),

@@ -45,7 +45,7 @@ def test_native_kernels_find_them() -> None:
         assert isinstance(x, SymmetricArray) and x.shape == (3, 5000) and x.nbytes == 60_000
         view = view_of(x)
         assert view is not None and view.number == comm.rank and view.dtype == np.float32
-        assert rank.finds(view.ctypes.data + 64, 1000) and not rank.finds(view.ctypes.data, 1 << 20)
+        assert rank.finds(view.ctypes.data + 64, 1000) and not rank.finds(view.ctypes.data, 3 << 20)
         assert not rank.finds(np.ones(4).ctypes.data, 32)
         values = np.arange(15_000, dtype=np.float32).reshape(3, 5000)
         fill(x, values * (comm.rank + 1))

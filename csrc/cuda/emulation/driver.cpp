@@ -67,6 +67,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
       PC_ENTRY(cuMemMap),
       PC_ENTRY(cuMemUnmap),
       PC_ENTRY(cuMemSetAccess),
+      PC_ENTRY(cuMemGetAllocationGranularity),
       PC_ENTRY(cuMulticastCreate),
       PC_ENTRY(cuMulticastAddDevice),
       PC_ENTRY(cuMulticastBindMem),
@@ -222,6 +223,12 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
     one->object->unbind(one->bound[device]);
     return CUDA_SUCCESS;
   });
+}
+
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  *bytes = kGranularity;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMulticastGetGranularity(size_t* bytes, const CUmulticastObjectProp*,

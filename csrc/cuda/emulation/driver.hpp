@@ -22,6 +22,7 @@ enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemAccess_flags { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
 enum CUmulticastGranularity_flags { CU_MULTICAST_GRANULARITY_MINIMUM = 0 };
+enum CUmemAllocationGranularity_flags { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
 struct CUmemLocation {
   CUmemLocationType type;
   int id;
@@ -64,6 +65,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
                   unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* who, size_t count);
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
+                                       CUmemAllocationGranularity_flags flags);
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* properties);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,

@@ -29,6 +29,16 @@ struct Exported {
 std::atomic<bool> shared_{false};
 std::mutex mutex_;
 std::map<void*, Shared> pieces;
+std::map<char*, size_t> pinned;    // host memory
+std::atomic<int> first_device{0};  // that this process sees
+
+bool is_pinned(char* at, size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  auto found = pinned.upper_bound(at);
+  if (found == pinned.begin()) return false;
+  --found;
+  return at + bytes <= found->first + found->second;
+}
 
 cudaError_t allocate(void** pointer, size_t bytes) {
   if (bytes > size_t{1} << 40) return cudaErrorMemoryAllocation;  // no device has so much
@@ -69,6 +79,7 @@ bool forget_shared(void* pointer) {
 }  // namespace
 
 void pc::emulation::share_memory(bool shared) { shared_ = shared; }
+void pc::emulation::hide_devices(int count) { first_device = count; }
 
 using namespace pc::emulation;
 
@@ -122,8 +133,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
-  std::snprintf(text, static_cast<size_t>(bytes), "emulated:%d", device);
+  std::snprintf(text, static_cast<size_t>(bytes), "emulated:%d", first_device.load() + device);
   return cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+  int number = 0;
+  if (std::sscanf(text, "emulated:%d", &number) != 1) return cudaErrorInvalidDevice;
+  *device = number - first_device;
+  return *device >= 0 && *device < kDevices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int device, int peer) {
   *value = device / 4 == peer / 4;  // two boards, of four devices each
@@ -152,8 +169,17 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = 0;
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return allocate(pointer, bytes); }
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  const cudaError_t error = allocate(pointer, bytes);
+  const std::scoped_lock lock(mutex_);
+  if (!error) pinned[static_cast<char*>(*pointer)] = bytes;
+  return error;
+}
 cudaError_t cudaFreeHost(void* pointer) {
+  {
+    const std::scoped_lock lock(mutex_);
+    pinned.erase(static_cast<char*>(pointer));
+  }
   std::free(pointer);
   return cudaSuccess;
 }
@@ -161,8 +187,17 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t
   later(stream, [=] { std::memset(pointer, value, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+// A device waits with a copy to memory that is not pinned until the stream has come there: whoever calls is to avoid that.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  if (kind == cudaMemcpyDeviceToHost && !is_pinned(static_cast<char*>(to), bytes))
+    return cudaErrorInvalidValue;
   later(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data) {
+  later(stream, [=] { function(data); });
   return cudaSuccess;
 }
 

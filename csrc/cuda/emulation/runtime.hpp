@@ -65,6 +65,7 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device);
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text);
 enum cudaDeviceP2PAttr { cudaDevP2PAttrNativeAtomicSupported = 3 };
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device, int peer);
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
@@ -89,6 +90,7 @@ struct cudaFuncAttributes {
   int numRegs;
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -127,6 +129,8 @@ std::function<void(cudaStream_t)> end_capture(cudaStream_t stream);
 void join(cudaStream_t stream, const std::string& name, int rank, int size, bool elsewhere);
 // Device memory from now on can be opened by other processes.
 void share_memory(bool shared);
+// The first devices are not visible to this process: the next one has number 0.
+void hide_devices(int count);
 void abandon(cudaStream_t stream);  // its rank waits no more, and nobody waits for it
 
 void set_options(const Options& options);

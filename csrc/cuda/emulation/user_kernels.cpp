@@ -22,8 +22,13 @@ struct Named {
 #define PC_NAMED_INTERPRETERS(form, ...) \
   PC_NAMED(pc_user_ll_##form, Call) PC_NAMED(pc_user_ll128_##form, Call) PC_NAMED(pc_user_simple_##form, Call)
 #define PC_NAMED_DIRECT(form, ...) PC_NAMED(pc_user_direct_##form, DirectCall)
+#define PC_NAMED_FUSED(form, ...)              \
+  PC_NAMED(pc_user_fused_ll_##form, FusedCall) \
+  PC_NAMED(pc_user_fused_ll128_##form, FusedCall) PC_NAMED(pc_user_fused_simple_##form, FusedCall)
+#define PC_NAMED_FUSED_DIRECT(form, ...) PC_NAMED(pc_user_fused_direct_##form, FusedCall)
 
-const Named kKernels[] = {PC_FORMS(PC_NAMED_INTERPRETERS) PC_NARROW_FORMS(PC_NAMED_DIRECT)};
+const Named kKernels[] = {PC_FORMS(PC_NAMED_INTERPRETERS) PC_NARROW_FORMS(PC_NAMED_DIRECT)
+                              PC_FORMS(PC_NAMED_FUSED) PC_NARROW_FORMS(PC_NAMED_FUSED_DIRECT)};
 
 }  // namespace
 

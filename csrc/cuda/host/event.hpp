@@ -26,8 +26,9 @@ class Event {
   }
   void give_up() { recorded_.store(true, std::memory_order_release); }  // there will be nothing to wait for
   int device() const { return device_; }
+  // Also where it cannot come any more, since a kernel has failed: whoever asks next is told why.
   bool done() const {
-    return recorded_.load(std::memory_order_acquire) && cudaEventQuery(event_) == cudaSuccess;
+    return recorded_.load(std::memory_order_acquire) && cudaEventQuery(event_) != cudaErrorNotReady;
   }
   void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
   void hold(cudaStream_t stream) const {

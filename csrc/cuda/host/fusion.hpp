@@ -25,6 +25,7 @@ struct HandedIn {
   uint32_t blocks = 0, threads = 0;
   size_t shared_bytes = 0;  // without the call
   uint64_t fingerprint = 0;
+  bool by_user = false;                 // the kernel combines by an operator of the caller's
   std::vector<uint64_t> part;           // as in device memory: a PartHead, and the call
   cudaStream_t stream = nullptr;        // the call's
   std::function<void()> before, after;  // what else the stream does; either may be empty

@@ -10,6 +10,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/gil.hpp"
 #include "cuda/host/links.hpp"
+#include "cuda/host/loading.hpp"
 #include "cuda/host/rank.hpp"
 
 namespace py = pybind11;
@@ -17,12 +18,22 @@ namespace py = pybind11;
 namespace pc::cuda {
 namespace {
 
-std::unique_ptr<Rank> make_rank(const std::string& name, int rank, uint32_t size, int device, uint32_t blocks,
-                                uint32_t depth, const std::array<uint32_t, kProtocols>& slot_bytes,
-                                uint32_t number_bits, uint64_t staging_bytes, bool fused) {
+// What ends waits for the device, and that perhaps for calls that other threads are about to make.
+struct WithoutGil {
+  void operator()(Rank* rank) const {
+    const ReleasedGil release;
+    delete rank;
+  }
+};
+
+std::unique_ptr<Rank, WithoutGil> make_rank(const std::string& name, int rank, uint32_t size, int device,
+                                            uint32_t blocks, uint32_t depth,
+                                            const std::array<uint32_t, kProtocols>& slot_bytes,
+                                            uint32_t number_bits, uint64_t staging_bytes, bool fused,
+                                            bool stages_host) {
   SegmentOptions options{size, blocks, depth, {}, number_bits, staging_bytes};
   std::copy(slot_bytes.begin(), slot_bytes.end(), options.slot_bytes);
-  return std::make_unique<Rank>(name, rank, device, options, fused);
+  return std::unique_ptr<Rank, WithoutGil>(new Rank(name, rank, device, options, fused, stages_host));
 }
 
 void require(const CallOptions& options) {
@@ -82,15 +93,15 @@ std::shared_ptr<PreparedDirect> prepare_direct(Rank& self, int algorithm, uint64
 
 cudaStream_t stream_of(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
-uint32_t add_region(Rank& self, std::shared_ptr<SymmetricMemory> own,
-                    const std::vector<py::bytes>& exported) {
+uint32_t add_region(Rank& self, std::shared_ptr<SymmetricMemory> own, const std::vector<py::bytes>& exported,
+                    const std::vector<int>& descriptors) {
   std::vector<std::string> texts;
   for (const py::bytes& one : exported) {
     std::string text = one;
     texts.push_back(std::move(text));
   }
   const ReleasedGil release;
-  return self.regions().add(std::move(own), texts);
+  return self.regions().add(std::move(own), texts, descriptors);
 }
 
 template <class Prepared>
@@ -137,7 +148,9 @@ void bind(py::module_& module) {
       .def_property_readonly("item", [](const UserKernels& self) { return self.item(); });
   module.def("capability", &capability, py::arg("device"), "The compute capability of a device, as in 90.");
   module.def("capacity", &capacity, py::arg("device"), py::arg("threads"), py::arg("size"),
+             py::call_guard<ReleasedGil>(),
              "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks.");
+  module.def("streams", &streams_in_use, "Of the ranks of this process, without those of the callers.");
   module.def("has_multicast", [](int device) {
     require_driver();
     return has_multicast(device);
@@ -173,28 +186,47 @@ void bind(py::module_& module) {
     const ReleasedGil release;
     check(cudaStreamSynchronize(stream_of(stream)), "waiting for a stream");
   });
-  py::class_<Rank>(module, "Rank", py::module_local(),
-                   "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
+  py::class_<Rank, std::unique_ptr<Rank, WithoutGil>>(
+      module, "Rank", py::module_local(),
+      "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
-           py::arg("number_bits"), py::arg("staging_bytes"), py::arg("fused"))
-      .def("handle", [](const Rank& self) { return py::bytes(self.handle()); })
-      .def("attach", [](Rank& self, int peer, const py::bytes& handle) { self.attach(peer, handle); })
-      .def("open", &Rank::open)
-      .def("make_multicast", &Rank::make_multicast)
-      .def("join_multicast", &Rank::join_multicast, py::arg("descriptor"), py::call_guard<ReleasedGil>())
+           py::arg("number_bits"), py::arg("staging_bytes"), py::arg("fused"), py::arg("stages_host"),
+           py::call_guard<ReleasedGil>())
+      .def("handle",
+           [](const Rank& self) {
+             std::string handle;
+             {
+               const ReleasedGil release;
+               handle = self.handle();
+             }
+             return py::bytes(handle);
+           })
+      .def(
+          "attach",
+          [](Rank& self, int peer, const std::string& handle) {
+            const ReleasedGil release;
+            self.attach(peer, handle);
+          },
+          py::arg("peer"), py::arg("handle"))
+      .def("open", &Rank::open, py::call_guard<ReleasedGil>())
+      .def("make_multicast", &Rank::make_multicast, py::arg("nbytes"), py::call_guard<ReleasedGil>())
+      .def("join_multicast", &Rank::join_multicast, py::arg("descriptor"), py::arg("nbytes"),
+           py::call_guard<ReleasedGil>())
       .def("bind_multicast", &Rank::bind_multicast, py::call_guard<ReleasedGil>())
-      .def("drop_multicast", &Rank::drop_multicast)
+      .def("take_multicast", &Rank::take_multicast)
+      .def("use_multicast", &Rank::use_multicast, py::arg("memory"))
+      .def_property_readonly("multicast_bytes", &Rank::multicast_bytes)
       .def("prepare", &prepare, py::kw_only(), py::arg("plan"), py::arg("blocks"), py::arg("sent"),
            py::arg("taken"), py::arg("held_in"), py::arg("held_out"), py::arg("protocol"), py::arg("dtype"),
            py::arg("op"), py::arg("moves"), py::arg("wide"), py::arg("any"), py::arg("hand"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
-           py::arg("lanes"), py::arg("least_slice"), py::arg("user"))
+           py::arg("lanes"), py::arg("least_slice"), py::arg("user"), py::call_guard<ReleasedGil>())
       .def("prepare_direct", &prepare_direct, py::kw_only(), py::arg("algorithm"), py::arg("count"),
            py::arg("root"), py::arg("dtype"), py::arg("op"), py::arg("moves"), py::arg("any"),
            py::arg("epilogue"), py::arg("factor"), py::arg("fingerprint"), py::arg("threads"),
            py::arg("blocks"), py::arg("least_slice"), py::arg("always_stage"), py::arg("any_order"),
-           py::arg("user"))
+           py::arg("user"), py::call_guard<ReleasedGil>())
       .def(
           "load",
           [](const Rank& self, const std::string& image, const std::string& form, const UserItem& item,
@@ -225,12 +257,14 @@ void bind(py::module_& module) {
                                const ReleasedGil release;
                                return self.busy();
                              })
-      .def("add_region", &add_region, py::arg("own"), py::arg("exported"))
+      .def("add_region", &add_region, py::arg("own"), py::arg("exported"), py::arg("descriptors"))
       .def("finds",
            [](const Rank& self, uintptr_t memory, uint64_t bytes) {
              return self.regions().place_of(reinterpret_cast<const void*>(memory), bytes) != 0;
            })
-      .def("remove_region", [](Rank& self, uint32_t number) { self.regions().remove(number); })
+      .def(
+          "remove_region", [](Rank& self, uint32_t number) { self.regions().remove(number); },
+          py::arg("number"), py::call_guard<ReleasedGil>())
       .def_property_readonly("device", &Rank::device)
       .def_property_readonly("stream",
                              [](const Rank& self) { return reinterpret_cast<uintptr_t>(self.stream()); })
@@ -254,12 +288,14 @@ PYBIND11_MODULE(_cuda_emulated, module) {
   module.def(
       "configure",
       [](uint64_t seed, uint64_t patience, bool starve, unsigned processors, unsigned resident_threads,
-         bool shared) {
+         bool shared, int hidden) {
         pc::emulation::set_options({seed, patience, starve, processors, resident_threads});
         pc::emulation::share_memory(shared);
+        pc::emulation::hide_devices(hidden);
       },
       py::kw_only(), py::arg("seed"), py::arg("patience") = 400000, py::arg("starve") = true,
-      py::arg("processors") = 132, py::arg("resident_threads") = 512, py::arg("shared") = false);
+      py::arg("processors") = 132, py::arg("resident_threads") = 512, py::arg("shared") = false,
+      py::arg("hidden") = 0);
   module.def("make_stream", [] {
     cudaStream_t stream;
     pc::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #endif
 
+#include <algorithm>
 #include <string>
 
 namespace pc::cuda {
@@ -26,6 +27,7 @@ struct Driver {
   PC_FUNCTION(cuMemMap);
   PC_FUNCTION(cuMemUnmap);
   PC_FUNCTION(cuMemSetAccess);
+  PC_FUNCTION(cuMemGetAllocationGranularity);
   PC_FUNCTION(cuMulticastCreate);
   PC_FUNCTION(cuMulticastAddDevice);
   PC_FUNCTION(cuMulticastBindMem);
@@ -72,6 +74,18 @@ CUmemAllocationProp properties_on(int device) {
   return properties;
 }
 
+std::vector<CUmemAccessDesc> access_from(const std::vector<int>& devices) {
+  std::vector<CUmemAccessDesc> all;
+  for (const int device : devices) {
+    CUmemAccessDesc one{};
+    one.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    one.location.id = driver_device(device);
+    one.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    all.push_back(one);
+  }
+  return all;
+}
+
 CUmulticastObjectProp object_properties(uint32_t size, size_t bytes) {
   CUmulticastObjectProp properties{};
   properties.numDevices = size;
@@ -93,13 +107,16 @@ bool has_multicast(int device) {
   return can != 0;
 }
 
-MulticastMemory::MulticastMemory(int device, uint32_t size, size_t bytes)
-    : device_(device), size_(size), bytes_(bytes) {
-  const CUmulticastObjectProp properties = object_properties(size, bytes);
-  size_t grain = 1;
-  check(driver().cuMulticastGetGranularity(&grain, &properties, CU_MULTICAST_GRANULARITY_MINIMUM),
+MulticastMemory::MulticastMemory(int device, uint32_t size, size_t bytes) : device_(device), size_(size) {
+  const CUmulticastObjectProp object = object_properties(size, bytes);
+  const CUmemAllocationProp memory = properties_on(device);
+  size_t one = 1, other = 1;
+  check(driver().cuMulticastGetGranularity(&one, &object, CU_MULTICAST_GRANULARITY_MINIMUM),
         "asking for the granularity of multicast memory");
-  bytes_ = (bytes + grain - 1) / grain * grain;
+  check(driver().cuMemGetAllocationGranularity(&other, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "asking for the granularity of device memory");
+  grain_ = std::max(one, other);
+  bytes_ = (bytes + grain_ - 1) / grain_ * grain_;
 }
 
 MulticastMemory::~MulticastMemory() {
@@ -133,26 +150,55 @@ void MulticastMemory::add(int descriptor) {
         "adding a device to a multicast object");
 }
 
-void MulticastMemory::bind(cudaStream_t stream) {
+int MulticastMemory::descriptor() const {
+  int descriptor = -1;
+  check(driver().cuMemExportToShareableHandle(&descriptor, memory_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                              0),
+        "exporting multicast memory");
+  return descriptor;
+}
+
+void MulticastMemory::bind(cudaStream_t stream, const std::vector<int>& devices) {
   const Driver& d = driver();
   const CUmemAllocationProp properties = properties_on(device_);
-  CUmemAccessDesc access{};
-  access.location = properties.location;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   check(d.cuMemCreate(&memory_, bytes_, &properties, 0), "allocating multicast memory");
-  check(d.cuMemAddressReserve(&local_, bytes_, 0, 0, 0), "reserving addresses");
+  check(d.cuMemAddressReserve(&local_, bytes_, grain_, 0, 0), "reserving addresses");
   check(d.cuMemMap(local_, bytes_, 0, memory_, 0), "mapping multicast memory");
   local_mapped_ = true;
-  check(d.cuMemSetAccess(local_, bytes_, &access, 1), "mapping multicast memory");
+  const std::vector<CUmemAccessDesc> all = access_from(devices);
+  check(d.cuMemSetAccess(local_, bytes_, all.data(), all.size()), "mapping multicast memory");
   // Its counters begin at 0, on all ranks before any of them can use it: they meet after this.
   check(cudaMemsetAsync(local(), 0, bytes_, stream), "clearing multicast memory");
   check(cudaStreamSynchronize(stream), "clearing multicast memory");
   check(d.cuMulticastBindMem(object_, 0, memory_, 0, bytes_, 0), "binding multicast memory");
   bound_ = true;
-  check(d.cuMemAddressReserve(&everywhere_, bytes_, 0, 0, 0), "reserving addresses");
+  check(d.cuMemAddressReserve(&everywhere_, bytes_, grain_, 0, 0), "reserving addresses");
   check(d.cuMemMap(everywhere_, bytes_, 0, object_, 0), "mapping a multicast object");
   everywhere_mapped_ = true;
-  check(d.cuMemSetAccess(everywhere_, bytes_, &access, 1), "mapping a multicast object");
+  const std::vector<CUmemAccessDesc> own = access_from({device_});
+  check(d.cuMemSetAccess(everywhere_, bytes_, own.data(), own.size()), "mapping a multicast object");
+}
+
+std::shared_ptr<void> map_shared(int descriptor, int device, size_t bytes) {
+  const Driver& d = driver();
+  CUmemGenericAllocationHandle memory = 0;
+  check(d.cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "opening a peer's device memory");
+  CUdeviceptr address = 0;
+  const CUresult reserved = d.cuMemAddressReserve(&address, bytes, 0, 0, 0);
+  const CUresult mapped = reserved ? reserved : d.cuMemMap(address, bytes, 0, memory, 0);
+  static_cast<void>(d.cuMemRelease(memory));  // the mapping keeps it
+  if (mapped && !reserved) static_cast<void>(d.cuMemAddressFree(address, bytes));
+  check(mapped, "mapping a peer's device memory");
+  std::shared_ptr<void> one(reinterpret_cast<void*>(address), [bytes](void* at) {
+    const auto here = reinterpret_cast<CUdeviceptr>(at);
+    static_cast<void>(driver().cuMemUnmap(here, bytes));
+    static_cast<void>(driver().cuMemAddressFree(here, bytes));
+  });
+  const std::vector<CUmemAccessDesc> own = access_from({device});
+  check(d.cuMemSetAccess(address, bytes, own.data(), own.size()), "mapping a peer's device memory");
+  return one;
 }
 
 }  // namespace pc::cuda

@@ -8,14 +8,17 @@ namespace pc::cuda {
 // Its device.
 class On {
  public:
-  explicit On(int device) {
+  explicit On(int device) : device_(device) {
     check(cudaGetDevice(&before_), "asking for the current device");
-    if (before_ != device) check(cudaSetDevice(device), "choosing the device");
+    if (before_ != device_) check(cudaSetDevice(device_), "choosing the device");
   }
-  ~On() { static_cast<void>(cudaSetDevice(before_)); }
+  ~On() {
+    if (before_ != device_) static_cast<void>(cudaSetDevice(before_));
+  }
   On(const On&) = delete;
 
  private:
+  const int device_;
   int before_ = 0;
 };
 

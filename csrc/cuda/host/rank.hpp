@@ -10,6 +10,7 @@
 #include "cuda/host/direct_call.hpp"
 #include "cuda/host/event.hpp"
 #include "cuda/host/fusion.hpp"
+#include "cuda/host/host_copies.hpp"
 #include "cuda/host/multicast.hpp"
 #include "cuda/host/regions.hpp"
 #include "cuda/host/runtime.hpp"
@@ -40,7 +41,9 @@ struct PreparedDirect {
 class Rank {
  public:
   // `name`: the same on all ranks, and of this communicator only. `fused`: one launch for its ranks of this process on this device.
-  Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused);
+  // `stages_host`: there will be calls on arrays in host memory.
+  Rank(const std::string& name, int rank, int device, const SegmentOptions& options, bool fused,
+       bool stages_host);
   ~Rank();
   Rank(const Rank&) = delete;
 
@@ -50,10 +53,13 @@ class Rank {
   void open();  // all peers are attached
 
   // Memory that is reached by a multicast address (multicast.hpp); each step when all ranks have made the one before.
-  int make_multicast();  // by one rank: a descriptor for all
-  void join_multicast(int descriptor);
+  int make_multicast(size_t bytes);  // by one rank: a descriptor for all
+  void join_multicast(int descriptor, size_t bytes);
   void bind_multicast();
-  void drop_multicast();
+  std::shared_ptr<MulticastMemory> take_multicast() { return std::move(new_multicast_); }  // what was made
+  size_t multicast_bytes() const { return cuda::multicast_bytes(segment_); }
+  // Native kernels go by the switch from now on, and it is there that they copy arrays to which it does not reach; nullptr: no more.
+  void use_multicast(std::shared_ptr<MulticastMemory> memory) { multicast_ = std::move(memory); }
 
   // Throw Error(unsupported, device).
   std::shared_ptr<PreparedCall> prepare(std::shared_ptr<const Plan> plan, const Extent& extent,
@@ -103,6 +109,7 @@ class Rank {
   cudaStream_t begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void claim(cudaStream_t stream);
+  void give_claims();
   bool is_captured(cudaStream_t stream) const;  // throws Error(unsupported) where launches are fused
   std::shared_ptr<Event> last() const;          // nullptr where nothing was handed in
   void start(const Kernel& kernel, const CallOptions& options, uint32_t blocks, const void* call,
@@ -111,6 +118,7 @@ class Rank {
                size_t bytes, size_t shared, cudaStream_t stream);
   void require_room(const Kernel& kernel, uint32_t threads, size_t shared) const;
   uint64_t place_of(const void* memory, uint64_t bytes) const;
+  void place_on_switch(DirectCall& call, const PreparedDirect& prepared) const;
   void reserve(StreamMemory& memory, size_t bytes);
   void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
                      void* out, uint64_t out_bytes);
@@ -123,7 +131,8 @@ class Rank {
   SegmentMemory memory_;
   cudaStream_t stream_ = nullptr, service_ = nullptr;  // for calls, for memory
   StreamMemory work_, scratch_, stage_;
-  std::unique_ptr<MulticastMemory> multicast_;
+  std::unique_ptr<HostCopies> host_copies_;
+  std::shared_ptr<MulticastMemory> multicast_, new_multicast_;
   std::vector<StreamMemory> kept_;  // tables; and what calls on their way, and captured graphs, still use
   std::vector<char*> segments_;
   std::vector<PeerMemory> attached_;
@@ -134,6 +143,7 @@ class Rank {
       arrival_;  // the end of the last call; where a caller's stream stands
   const bool fused_;
   std::vector<int> fellows_;  // ranks of this process on this device
+  std::vector<int> devices_;  // of the ranks of this process
   uint32_t on_device_ = 1;    // ranks of any process
   std::shared_ptr<Fusion> fusion_;
   uint64_t handed_in_ = 0;
@@ -144,11 +154,5 @@ class Rank {
   std::function<void()> before_, after_;  // what its stream does besides
   bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
 };
-
-// Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
-void load_kernels();
-
-// Blocks of so many threads that a device can hold at once, of the largest kernels and a communicator of `size` ranks.
-uint32_t capacity(int device, uint32_t threads, uint32_t size);
 
 }  // namespace pc::cuda

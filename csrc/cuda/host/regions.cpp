@@ -17,9 +17,16 @@ struct Spare {
 std::mutex mutex;
 std::vector<Spare> spares;
 
+// What no device has is asked for as it is: the allocation says so.
+size_t rounded(size_t bytes) {
+  return bytes > SIZE_MAX / 2 ? bytes : (bytes + kSharedBytes - 1) / kSharedBytes * kSharedBytes;
+}
+
 }  // namespace
 
-SymmetricMemory::SymmetricMemory(int device, size_t bytes) : device_(device), bytes_(bytes), data_(nullptr) {
+SymmetricMemory::SymmetricMemory(int device, size_t bytes)
+    : device_(device), bytes_(rounded(bytes)), data_(nullptr) {
+  bytes = bytes_;
   {
     const std::scoped_lock lock(mutex);
     auto found = spares.end();  // the smallest that is large enough, and not wastefully so
@@ -41,7 +48,11 @@ SymmetricMemory::SymmetricMemory(int device, size_t bytes) : device_(device), by
   data_ = static_cast<char*>(made);
 }
 
+SymmetricMemory::SymmetricMemory(int device, std::shared_ptr<MulticastMemory> bound)
+    : device_(device), bytes_(bound->bytes()), data_(bound->local()), bound_(std::move(bound)) {}
+
 SymmetricMemory::~SymmetricMemory() {
+  if (bound_) return;
   const std::scoped_lock lock(mutex);
   spares.push_back({device_, bytes_, data_});
 }
@@ -54,7 +65,8 @@ Regions::~Regions() {
     for (const PeerMemory& peer : region.peers) close_memory(peer);
 }
 
-uint32_t Regions::add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported) {
+uint32_t Regions::add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported,
+                      const std::vector<int>& descriptors) {
   uint32_t number = kFirst;
   while (known_.contains(number)) ++number;
   if (number >= kMost)
@@ -71,7 +83,9 @@ uint32_t Regions::add(std::shared_ptr<SymmetricMemory> own, const std::vector<st
         base = region.own->data();
         continue;
       }
-      region.peers.push_back(open_memory(exported.at(static_cast<size_t>(peer)), peer, device_));
+      const auto at = static_cast<size_t>(peer);
+      region.peers.push_back(
+          open_memory(exported.at(at), peer, device_, descriptors.empty() ? -1 : descriptors.at(at)));
       base = region.peers.back().data;
     }
     check(cudaMemcpyAsync(table_ + size_t{number} * static_cast<size_t>(size_), bases.data(),
@@ -94,14 +108,30 @@ void Regions::remove(uint32_t number) {
   known_.erase(found);
 }
 
-uint64_t Regions::place_of(const void* memory, uint64_t bytes) const {
+const Regions::Region* Regions::find(const void* memory, uint64_t bytes, uint32_t& number) const {
   const auto* at = static_cast<const char*>(memory);
-  for (const auto& [number, region] : known_) {
+  for (const auto& [one, region] : known_) {
     const char* first = region.own->data();
-    if (at >= first && at + bytes <= first + region.own->bytes())
-      return uint64_t{number} << kRegionShift | static_cast<uint64_t>(at - first);
+    if (at < first || at + bytes > first + region.own->bytes()) continue;
+    number = one;
+    return &region;
   }
-  return 0;
+  return nullptr;
+}
+
+uint64_t Regions::place_of(const void* memory, uint64_t bytes) const {
+  uint32_t number = 0;
+  const Region* region = find(memory, bytes, number);
+  if (!region) return 0;
+  const auto offset = static_cast<uint64_t>(static_cast<const char*>(memory) - region->own->data());
+  return uint64_t{number} << kRegionShift | offset;
+}
+
+char* Regions::everywhere(const void* memory, uint64_t bytes) const {
+  uint32_t number = 0;
+  const Region* region = find(memory, bytes, number);
+  char* all = region ? region->own->everywhere() : nullptr;
+  return all ? all + (static_cast<const char*>(memory) - region->own->data()) : nullptr;
 }
 
 }  // namespace pc::cuda

@@ -13,25 +13,32 @@
 #include <string>
 #include <vector>
 
+#include "cuda/host/multicast.hpp"
 #include "cuda/host/peer_memory.hpp"
 
 namespace pc::cuda {
 
 // One rank's piece. When nobody needs it any more it is kept for the next one: to free device memory waits for all kernels, and
-// peers may not have closed it yet.
+// peers may not have closed it yet. Not that which is bound to a multicast object, of these ranks only.
 class SymmetricMemory {
  public:
-  SymmetricMemory(int device, size_t bytes);  // throws Error(device)
+  SymmetricMemory(int device, size_t bytes);                            // throws Error(device)
+  SymmetricMemory(int device, std::shared_ptr<MulticastMemory> bound);  // that all have bound
   ~SymmetricMemory();
   SymmetricMemory(const SymmetricMemory&) = delete;
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  std::string exported() const { return export_memory(data_, device_); }
+  std::string exported() const {
+    return bound_ ? export_mapped(data_, device_, bytes_) : export_memory(data_, device_);
+  }
+  // Where all ranks' pieces are at once; nullptr if they are not bound.
+  char* everywhere() const { return bound_ ? bound_->everywhere() : nullptr; }
 
  private:
   const int device_;
   size_t bytes_;  // that were allocated: at least those asked for
   char* data_;
+  const std::shared_ptr<MulticastMemory> bound_;
 };
 
 // The regions that one rank knows.
@@ -44,17 +51,23 @@ class Regions {
   ~Regions();
   Regions(const Regions&) = delete;
 
-  // `exported`: of all ranks. Returns its number, the same on all ranks if they add and remove alike.
-  uint32_t add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported);
+  // `exported`: of all ranks; `descriptors`: of bound pieces, or none. Returns its number, the same on all ranks if they add and
+  // remove alike.
+  uint32_t add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported,
+               const std::vector<int>& descriptors);
   void remove(uint32_t number);
   // Where peers find `bytes` from `memory` on; 0 if they are in no region.
   uint64_t place_of(const void* memory, uint64_t bytes) const;
+  // The multicast address of the same; nullptr if there is none.
+  char* everywhere(const void* memory, uint64_t bytes) const;
 
  private:
   struct Region {
     std::shared_ptr<SymmetricMemory> own;
     std::vector<PeerMemory> peers;
   };
+  const Region* find(const void* memory, uint64_t bytes, uint32_t& number) const;
+
   const int rank_, size_, device_;
   char** const table_;
   const cudaStream_t service_;

@@ -4,13 +4,15 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/host/peer_memory.hpp"
+
 namespace pc::cuda {
 namespace {
 
 struct Members {
   int here = 0;                                             // ranks of one communicator in this process
   std::vector<SegmentMemory> parked;                        // of those that are gone
-  std::vector<std::unique_ptr<MulticastMemory>> multicast;  // of the same
+  std::vector<std::shared_ptr<MulticastMemory>> multicast;  // of the same
 };
 
 std::mutex mutex;
@@ -27,6 +29,7 @@ void release(const SegmentMemory& memory) {
 
 SegmentMemory allocate(int device, size_t bytes) {
   SegmentMemory made;
+  bytes = (bytes + kSharedBytes - 1) / kSharedBytes * kSharedBytes;
   made.device = device;
   made.bytes = bytes;
   try {
@@ -46,6 +49,13 @@ SegmentMemory allocate(int device, size_t bytes) {
 
 }  // namespace
 
+int streams_in_use() {
+  const std::scoped_lock lock(mutex);
+  int ranks = 0;
+  for (const auto& [name, members] : communicators) ranks += members.here;
+  return 2 * ranks;
+}
+
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
   const std::scoped_lock lock(mutex);
   auto found = spare.end();  // the smallest that is large enough
@@ -64,10 +74,10 @@ SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
 }
 
 void give_segment(const std::string& name, const SegmentMemory& memory,
-                  std::unique_ptr<MulticastMemory> multicast, bool shared) {
+                  std::shared_ptr<MulticastMemory> multicast, bool kept) {
   const std::scoped_lock lock(mutex);
   Members& members = communicators[name];
-  if (shared) {
+  if (kept) {
     members.parked.push_back(memory);
     members.multicast.push_back(std::move(multicast));
   } else {

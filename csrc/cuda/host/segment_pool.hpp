@@ -23,12 +23,15 @@ struct SegmentMemory {
   cudaStream_t calls = nullptr, service = nullptr;  // for calls, for memory
 };
 
+// That ranks of this process have now.
+int streams_in_use();
+
 // A rank of communicator `name` begins, on the current device. Throws Error(device).
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes);
 
-// It ends. `shared`: other ranks of this process have mapped the memory; else it is freed at once, and `multicast` (or nullptr) is. That is
-// never used again, but peers' kernels may still reach it where they have not ended.
+// It ends. `kept`: other ranks have mapped the memory in this process only, or there are none; else it is freed at once, and `multicast`
+// (or nullptr) is. That is never used again, but peers' kernels may still reach it where they have not ended.
 void give_segment(const std::string& name, const SegmentMemory& memory,
-                  std::unique_ptr<MulticastMemory> multicast, bool shared);
+                  std::shared_ptr<MulticastMemory> multicast, bool kept);
 
 }  // namespace pc::cuda

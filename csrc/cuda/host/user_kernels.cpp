@@ -12,8 +12,9 @@ namespace {
 
 constexpr uint32_t kMostVectors = 16;  // kernels/user.cu
 
-const char* const kNames[kProtocols] = {"pc_user_ll_", "pc_user_ll128_", "pc_user_simple_"};
-const char* const kDirect = "pc_user_direct_";
+std::string kernel_name(const std::string& way, const std::string& form, bool fused) {
+  return std::string(fused ? "pc_user_fused_" : "pc_user_") + way + "_" + form;
+}
 
 }  // namespace
 
@@ -46,14 +47,15 @@ std::string UserItem::form(const std::string& type) const {
 
 #ifdef PC_EMULATED
 
-UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item)
+UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item, bool fused)
     : item_(item) {
   uintptr_t address = 0;
   if (image.size() != sizeof address) throw Error(ErrorKind::device, "this is no operator's address");
   std::memcpy(&address, image.data(), sizeof address);
   function_ = reinterpret_cast<const void*>(address);
-  for (uint32_t p = 0; p < kProtocols; ++p) interpreters_[p] = find_user(kNames[p] + form);
-  if (item_.in_one_vector()) direct_ = find_user(kDirect + form);
+  for (uint32_t p = 0; p < kProtocols; ++p)
+    interpreters_[p] = find_user(kernel_name(kProtocolNames[p], form, fused));
+  if (item_.in_one_vector()) direct_ = find_user(kernel_name("direct", form, fused));
 }
 
 #else
@@ -62,7 +64,7 @@ std::string_view user_image() {
   return {pc_user_image, static_cast<size_t>(pc_user_image_end - pc_user_image)};
 }
 
-UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item)
+UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item, bool fused)
     : item_(item) {
   cudaLibrary_t library;  // never unloaded: that would wait for kernels, too
   check(cudaLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
@@ -79,8 +81,9 @@ UserKernels::UserKernels(const std::string& image, const std::string& form, cons
       check(cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes), "making the stack larger");
     return Kernel{function, nullptr, shown};
   };
-  for (uint32_t p = 0; p < kProtocols; ++p) interpreters_[p] = load(kNames[p] + form, "user");
-  if (item_.in_one_vector()) direct_ = load(kDirect + form, "user");
+  for (uint32_t p = 0; p < kProtocols; ++p)
+    interpreters_[p] = load(kernel_name(kProtocolNames[p], form, fused), "user");
+  if (item_.in_one_vector()) direct_ = load(kernel_name("direct", form, fused), "user");
 }
 
 #endif

@@ -25,8 +25,9 @@ struct UserItem {
 class UserKernels {
  public:
   // `image`: what nvJitLink made; on the emulated device the address of the function that combines on the CPU. `form`: of `item`.
+  // `fused`: the kernels for several ranks in one grid, which take a FusedCall.
   // Loads the kernels, which waits for those that run on the device. Throws Error(device).
-  UserKernels(const std::string& image, const std::string& form, const UserItem& item);
+  UserKernels(const std::string& image, const std::string& form, const UserItem& item, bool fused);
 
   Kernel find(Protocol protocol) const { return interpreters_[static_cast<uint32_t>(protocol)]; }
   Kernel direct() const { return direct_; }  // none where items take several vectors

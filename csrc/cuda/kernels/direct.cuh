@@ -31,7 +31,8 @@ class Direct {
         blocks_(blocks),
         thread_(call),
         arrays_(reinterpret_cast<Arrays*>(shared)),
-        reducer_(reducer_of<R>(call)) {}
+        reducer_(reducer_of<R>(call)),
+        window_(call.window) {}
 
   PC_DEVICE void run() {
     begin_call();
@@ -91,7 +92,7 @@ class Direct {
     const uint64_t first = q * call_.stride, end = first + call_.stride;
     const uint64_t whole = (end < call_.total ? end : call_.total > first ? call_.total : first) - first;
     if (whole <= begin) return 0;
-    return static_cast<uint32_t>(whole - begin < call_.window ? whole - begin : call_.window);
+    return static_cast<uint32_t>(whole - begin < window_ ? whole - begin : window_);
   }
   PC_DEVICE char* block(char* base, bool staged, uint32_t q, uint64_t begin) const {
     return base + (staged ? uint64_t{q} * call_.window : q * call_.stride + begin) * item();
@@ -229,6 +230,7 @@ class Direct {
   Thread<DirectCall> thread_;
   Arrays* arrays_;
   R reducer_;
+  uint32_t window_;  // elements of each block in a round
   uint64_t stamp_ = 0, number_ = 0;
 };
 

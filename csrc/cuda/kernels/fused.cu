@@ -3,6 +3,14 @@
 #include "cuda/kernels/list.cuh"
 
 namespace pc::cuda {
+
+// Words are stored one by one: kernels elsewhere may be looking at them.
+PC_KERNEL(Parcel::kThreads)
+void deliver(PC_PARAMETER Parcel parcel) {
+  for (uint32_t i = threadIdx.x; i < parcel.count; i += blockDim.x)
+    store_relaxed_sys(parcel.to + i, parcel.word[i]);
+}
+
 namespace {
 
 template <class P>

@@ -25,28 +25,31 @@ PC_DEVICE const C* take_part(const FusedCall& fused, char* shared) {
 }
 
 template <class R, class P>
-PC_KERNEL(kMostThreads[static_cast<uint32_t>(P::kind)])
-void interpret_fused(PC_PARAMETER FusedCall fused) {
-  PC_SHARED_MEMORY(shared);
+PC_DEVICE void interpret_part(const FusedCall& fused, char* shared) {
   if (const Call* call = take_part<Call>(fused, shared))
     Interpreter<R, P>(*call, shared + kCallBytes, blockIdx.x % fused.share).run();
 }
 
 template <class R>
-PC_KERNEL(kThreads)
-void direct_fused(PC_PARAMETER FusedCall fused) {
-  PC_SHARED_MEMORY(shared);
+PC_DEVICE void direct_part(const FusedCall& fused, char* shared) {
   const auto* head =
       reinterpret_cast<const PartHead*>(fused.parts + uint64_t{blockIdx.x / fused.share} * kPartBytes);
   if (const DirectCall* call = take_part<DirectCall>(fused, shared))
     Direct<R>(*call, shared + kCallBytes, blockIdx.x % fused.share, head->blocks).run();
 }
 
-// Words are stored one by one: kernels elsewhere may be looking at them.
-PC_KERNEL(Parcel::kThreads)
-void deliver(PC_PARAMETER Parcel parcel) {
-  for (uint32_t i = threadIdx.x; i < parcel.count; i += blockDim.x)
-    store_relaxed_sys(parcel.to + i, parcel.word[i]);
+template <class R, class P>
+PC_KERNEL(kMostThreads[static_cast<uint32_t>(P::kind)])
+void interpret_fused(PC_PARAMETER FusedCall fused) {
+  PC_SHARED_MEMORY(shared);
+  interpret_part<R, P>(fused, shared);
+}
+
+template <class R>
+PC_KERNEL(kThreads)
+void direct_fused(PC_PARAMETER FusedCall fused) {
+  PC_SHARED_MEMORY(shared);
+  direct_part<R>(fused, shared);
 }
 
 }  // namespace pc::cuda

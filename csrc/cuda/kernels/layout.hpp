@@ -126,6 +126,8 @@ struct DirectCall {
   // By the switch (kernels/multicast.cuh), where sizes are in bytes:
   char *local,
       *multicast;  // the own memory that is bound to the multicast object, and where all of it is at once
+  char *in_everywhere,
+      *out_everywhere;  // the same for arrays that the switch reaches where they are; else nullptr
 };
 
 // Memory that is bound to a multicast object: a line for each block, and two halves as in staging.

@@ -12,6 +12,10 @@
 //     all-gather                         multimem.st of the own input                   copy out
 //     broadcast                          multimem.st, by the root                       copy out
 //
+// Nothing is copied where the arrays of all ranks are in bound memory at the same place (comm.empty). Each rank knows that of its own
+// array only, and tells where it is at the first opening gate: if the places differ, all copy. Whoever had hoped for better copies then,
+// and the gate is opened once more.
+//
 // The opening gate is that of the other native kernels: each rank tells each peer what it calls. At the closing one nobody has anything
 // to tell, so a single multimem.red counts on all ranks. Data are reached by two addresses, which a fence for aliases has to order, on
 // the way from each access to those behind the next gate: it is made by the threads that tell the others, after a barrier.
@@ -34,25 +38,56 @@ class Multicast : public Direct<Copy> {
   PC_DEVICE void run() {
     begin_call();
     arrived_ = load_relaxed_sys(arrivals());  // all have left the gates before
-    for (uint32_t round = 0; round < call_.rounds; ++round) {
-      const uint64_t begin = uint64_t{round} * call_.window;
-      if (call_.takes_all)
+    bool copies = call_.takes_all && !call_.in_everywhere, judged = false;
+    uint32_t rounds = call_.rounds;
+    PC_ROLL
+    for (uint32_t round = 0; round < rounds;) {
+      const uint64_t begin = uint64_t{round} * window_;
+      if (copies)
         for (uint32_t q = 0; q < call_.in_blocks; ++q)
           copy(call_.local + place(0, q), block(call_.in, false, q, begin), length(q, begin));
       if (!open(begin)) return;
+      if (!judged) {
+        judged = true;
+        compare();
+        copies = call_.takes_all && !in_there_;
+        if (copies && !in_agreed_ && !mutant(kGateNotOpenedAgain)) continue;
+        if (!copies && (!call_.stores_all || out_there_)) {
+          window_ = kWholeWindow;
+          rounds = static_cast<uint32_t>((call_.stride + kWholeWindow - 1) / kWholeWindow);
+        }
+      }
       if (call_.works) work(begin);
       if (!close()) return;
-      if (call_.stores_all)
+      if (call_.stores_all && !out_there_)
         for (uint32_t q = 0; q < call_.out_blocks; ++q)
           copy(block(call_.out, false, q, begin), call_.local + place(1, q), length(q, begin));
+      ++round;
     }
     end_call();
   }
 
  private:
+  static constexpr uint32_t kWholeWindow = 1u << 30;  // of each block, where nothing is copied
+
+  // What all have told at the gate: the same on all ranks, so they go the same way.
+  PC_DEVICE void compare() {
+    const uint64_t in = told(call_.in_place, call_.in_blocks, 0),
+                   out = told(call_.out_place, call_.out_blocks, 1);
+    bool in_differs = false, out_differs = false;
+    for (uint32_t p = threadIdx.x; p < call_.size; p += blockDim.x) {
+      const Gate* gate = gate_of(call_.rank, p);
+      in_differs |= load_relaxed_sys(&gate->in) != in;
+      out_differs |= load_relaxed_sys(&gate->out) != out;
+    }
+    in_agreed_ = !__syncthreads_or(in_differs && !mutant(kPlacesNotCompared));
+    out_there_ = !__syncthreads_or(out_differs && !mutant(kPlacesNotCompared)) && call_.out_everywhere;
+    in_there_ = in_agreed_ && call_.in_everywhere;
+  }
+
   // Of block `q`'s window in a half.
   PC_DEVICE uint64_t place(uint32_t half, uint32_t q) const {
-    return multicast_half(call_.segment, half) + uint64_t{q} * call_.window;
+    return multicast_half(call_.segment, half) + uint64_t{q} * call_.window;  // of the copies
   }
   PC_DEVICE uint64_t* arrivals() const {
     return reinterpret_cast<uint64_t*>(call_.local + uint64_t{block_} * kLineBytes);
@@ -88,14 +123,16 @@ class Multicast : public Direct<Copy> {
     return !__syncthreads_or(thread_.aborted);
   }
 
-  // The switch moves whole vectors; what is behind the end of a block is nobody's.
+  // The switch moves whole vectors; what is behind the end of a block of its own memory is nobody's.
   PC_DEVICE void work(uint64_t begin) {
     const uint32_t bytes =
         length(call_.in_blocks > call_.out_blocks ? call_.in_block : call_.out_block, begin);
     const char* from = Form == Multimem::none ? block(call_.in, false, call_.in_block, begin)
+                       : in_there_            ? block(call_.in_everywhere, false, call_.in_block, begin)
                                               : call_.multicast + place(0, call_.in_block);
-    char* to = call_.stores_all ? call_.multicast + place(1, call_.out_block)
-                                : block(call_.out, false, call_.out_block, begin);
+    char* to = !call_.stores_all ? block(call_.out, false, call_.out_block, begin)
+               : out_there_      ? block(call_.out_everywhere, false, call_.out_block, begin)
+                                 : call_.multicast + place(1, call_.out_block);
     PC_ROLL
     for (uint32_t g = first(); bytes_of(g, bytes); g += stride() * kUnroll) {
       Vector v[kUnroll];
@@ -119,13 +156,22 @@ class Multicast : public Direct<Copy> {
       for (uint32_t u = 0; u < kUnroll; ++u) {
         char* at = to + uint64_t{g + u * stride()} * kVectorBytes;
         if (const uint32_t some = bytes_of(g + u * stride(), bytes)) {
-          if (call_.stores_all)
+          if (!call_.stores_all)
+            store_bytes(at, v[u], some);
+          else if (some == kVectorBytes || !out_there_)
             multimem_store(at, v[u]);
           else
-            store_bytes(at, v[u], some);
+            store_tail(g + u * stride(), v[u], some);
         }
       }
     }
+  }
+
+  // What is behind the end of an array is somebody's: a vector that is not whole goes to each rank by its own address.
+  PC_DEVICE void store_tail(uint32_t group, const Vector& v, uint32_t bytes) const {
+    PC_ROLL
+    for (uint32_t p = 0; p < call_.size; ++p)
+      store_bytes(arrays_[p].out + uint64_t{group} * kVectorBytes, v, bytes);
   }
 
   PC_DEVICE void finish_sums(Vector& v) const {
@@ -138,6 +184,7 @@ class Multicast : public Direct<Copy> {
   }
 
   uint64_t arrived_ = 0;
+  bool in_there_ = false, out_there_ = false, in_agreed_ = false;  // in place; the places are the same
 };
 
 template <Multimem Form>

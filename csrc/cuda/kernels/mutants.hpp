@@ -37,6 +37,8 @@ enum Mutant : int {
   kGateNotAwaited,     // nobody waits at the second gate
   kGateNotChecked,     // the fingerprint is not looked at
   kNoAliasFence,       // multicast: what was accessed by one address is not ordered for the other
+  kPlacesNotCompared,  // multicast: each rank takes its own array's place for everybody's
+  kGateNotOpenedAgain,  // multicast: places differ, and nobody waits for the copies of those who had hoped they would not
   kMutants
 };
 
@@ -71,6 +73,8 @@ inline constexpr const char* kMutantNames[] = {
     "gate_not_awaited",
     "gate_not_checked",
     "no_alias_fence",
+    "places_not_compared",
+    "gate_not_opened_again",
 };
 static_assert(std::size(kMutantNames) == kMutants);
 

@@ -1,0 +1,14 @@
+// The kernels of the extension on a device: that they are there before anything runs, and how many blocks fit.
+#pragma once
+
+#include <cstdint>
+
+namespace pc::cuda {
+
+// Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
+void load_kernels();
+
+// Blocks of so many threads that a device can hold at once, of the largest kernels and a communicator of `size` ranks.
+uint32_t capacity(int device, uint32_t threads, uint32_t size);
+
+}  // namespace pc::cuda
