@@ -396,7 +396,8 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
         outside(self, "empty")
         dims, kind = shared_shape(shape, dtype)
         if device is not None:
-            if not isinstance(device, str) or device != "cuda":  # an array compares to an array
+            asked: Any = device
+            if not isinstance(asked, str) or asked != "cuda":  # an array compares to an array
                 raise InvalidArgumentError(f"device is {device!r}; it must be 'cuda', or None for the host")
             if self._device is None:
                 self._device = open_device(self, Options())
