@@ -264,9 +264,13 @@ class Device:
         return self._rank.mark()
 
     def plan(self, arguments: Arguments, timeout: float) -> DeviceCall:
-        """The persistent form of a call. Raises UnsupportedError for strided arrays in device memory."""
+        """The persistent form of a call. Raises UnsupportedError for strided arrays in device memory, and results for JAX."""
         if isinstance(arguments.x, DeviceView) and arguments.buffers.x is not arguments.x:
             raise UnsupportedError("a plan takes no strided array in device memory: pass a contiguous one")
+        if hasattr(getattr(arguments.buffers, "made", None), "finished"):
+            raise UnsupportedError(
+                "a plan would write an array of JAX again, which is never written: pass out="
+            )
         return DeviceCall(self, self.find(arguments.kind), arguments, timeout)
 
     def _stream(self, arguments: Arguments) -> int:

@@ -232,6 +232,8 @@ def test_results_for_jax(async_op: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def fn(comm: Any) -> bool:
         x = JaxArray(np.arange(30, dtype=np.float32) * (comm.rank + 1))
+        with pytest.raises(pc.UnsupportedError, match="a plan would write an array of JAX"):
+            comm.plan("all_reduce", x)
         view = comm.all_reduce(x, async_op=async_op)
         view = view.wait() if async_op else view
         seen = np.zeros(30, np.float32)
