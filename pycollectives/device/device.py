@@ -236,9 +236,13 @@ class Device:
 
     def _keep(self, work: DeviceWork | _Held) -> None:
         """Its arrays live as long as it runs, also if nobody keeps it."""
+        self._let_go()
+        self._under_way.append(work)
+
+    def _let_go(self) -> None:
+        """Of the arrays of calls that have ended."""
         while self._under_way and self._under_way[0].done():
             self._under_way.popleft()
-        self._under_way.append(work)
 
     def launch(
         self, kind: Kind, source: int, target: int, ready: list[Any], timeout: float, *, wide: bool = False
@@ -320,6 +324,7 @@ class Device:
                 self._guard.check()
         else:
             self._rank.drain()
+        self._let_go()
         self.check()
 
     def synchronize(self) -> None:

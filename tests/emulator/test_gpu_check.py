@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT))
 from bench.gpu import __main__ as gpu_check  # noqa: E402 - not a package that is installed
 from bench.gpu import others  # noqa: E402
 from bench.gpu.limits import append  # noqa: E402
-from bench.gpu.measure import collected, guarded  # noqa: E402
+from bench.gpu.measure import collected  # noqa: E402
+from bench.gpu.plan import guarded  # noqa: E402
 from bench.gpu.summary import goals, markdown  # noqa: E402
 
 
