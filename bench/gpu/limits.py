@@ -88,11 +88,11 @@ def ranks(item: pytest.Item) -> int:
 
 
 def reason(report: pytest.TestReport) -> str:
-    """The last line of what went wrong, or why a test was skipped."""
+    """What went wrong, in a line, or why a test was skipped."""
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     errors = [line[1:].strip() for line in str(report.longrepr).splitlines() if line.startswith("E ")]
-    return " ".join(errors)[:600] if errors else str(report.longrepr)[-600:]
+    return " ".join(errors)[:600] if errors else " ".join(str(report.longrepr).split())[-600:]
 
 
 def pytest_configure(config: pytest.Config) -> None:
