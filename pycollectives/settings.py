@@ -62,7 +62,7 @@ class Settings:
     @property
     def longest_message(self) -> int:
         """No message between hosts is longer."""
-        return max(2 * self.segment_bytes, MIB)
+        return min(max(2 * self.segment_bytes, MIB), 1 << 30)  # MPI counts in C int
 
     def encode(self) -> bytes:
         tuning = {

@@ -56,11 +56,11 @@ def run(
     script = Path(__file__).with_name("measure.py")
     found = []
     with Cluster(len(case["ranks"]), **case["shape"]) as cluster:
-        for turn, library, variant in product(range(turns), libraries, ["", *variants]):
+        for turn, library, (which, variant) in product(range(turns), libraries, enumerate(["", *variants])):
             env = {"I_MPI_PIN": "0"}  # no rank is bound to a core: the switch needs one, too
             env |= dict(each.split("=", 1) for each in variant.split(",") if each)
             if tune:
-                env["PYCOLLECTIVES_TUNING"] = str(cluster.folder / f"{library.name}.json")
+                env["PYCOLLECTIVES_TUNING"] = str(cluster.folder / f"{library.name}.{which}.json")
             if tune and turn == 0:
                 command = "-m", "pycollectives", "tune", "--quick"
                 print(cluster.run(library, case["ranks"], library.python, *command, env=env).check())

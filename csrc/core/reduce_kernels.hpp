@@ -202,10 +202,12 @@ PC_INLINE void fold_few(const Source* sources, int nsources, const Sink* sinks, 
   switch (nsources) {
     case 2:
       if (count * C::item >= kLongFold && all_narrow(sources, 2) && all_narrow(sinks, nsinks)) {
-        if (sources[0].far || sources[1].far)
+        const bool streams = sinks[0].stream || sinks[nsinks - 1].stream;
+        const bool whole_lines =
+            PC_SIMD_BYTES == 64 || !streams;  // parts of many lines would wait for each other
+        if (whole_lines && (sources[0].far || sources[1].far))
           return fold_long<C, Op, far_strands>(sources, sinks, nsinks, count, epilogue);
-        if (sinks[0].stream || sinks[nsinks - 1].stream)
-          return fold_long<C, Op, 1>(sources, sinks, nsinks, count, epilogue);
+        if (streams) return fold_long<C, Op, 1>(sources, sinks, nsinks, count, epilogue);
       }
       return fold<C, Op, 2>(sources, nsources, sinks, nsinks, count, epilogue);
     case 3:

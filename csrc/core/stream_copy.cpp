@@ -43,7 +43,7 @@ void copy_lines_sse2(std::byte* to, const std::byte* from, size_t lines) {
   }
 }
 
-// Four stretches in turns: see fold_far() in reduce_kernels.hpp.
+// Four stretches in turns: see fold_long() in reduce_kernels.hpp.
 constexpr size_t kStrands = 4, kFarFrom = 4 * 4096;
 
 template <bool Stream>

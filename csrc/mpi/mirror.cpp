@@ -219,8 +219,11 @@ void Mirror::look_for_dead_readers() {
   for (Outbound* out : pending_) any |= out->lost = group_.died(out->peer);
   if (!any) return;
   move_mail();
-  std::erase_if(pending_, [this](Outbound* out) {
+  const uint64_t call = running();
+  std::erase_if(pending_, [this, call](Outbound* out) {
     if (!out->lost || !has_left(out->peer)) return false;
+    if (group_.control(out->peer).finished.load(std::memory_order_relaxed) < call)
+      return false;  // without it
     out->listed = false;
     out->done = out->sent;
     acknowledge(*out);

@@ -113,6 +113,8 @@ class Mirror {
   void tell_credit(Inbound& in, uint64_t consumed);
   void flush(uint64_t ns) noexcept;
   uint64_t finished() const;
+  uint64_t running() const;
+  uint64_t last_call(CallState state) const;
   void hear_farewells() noexcept;
 
   Group& group_;

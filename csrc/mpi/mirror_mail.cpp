@@ -212,14 +212,22 @@ void Mirror::publish_shrinking(uint64_t attempt) noexcept try {
 }
 
 // The last call from which this rank has returned.
-uint64_t Mirror::finished() const {
-  uint64_t finished = 0;
+uint64_t Mirror::finished() const { return last_call(CallState::done); }
+
+// The call in which this rank is; 0 outside of calls.
+uint64_t Mirror::running() const {
+  const uint64_t call = last_call(CallState::running);
+  return call > finished() ? call : 0;
+}
+
+uint64_t Mirror::last_call(CallState state) const {
+  uint64_t last = 0;
   for (uint64_t i = 0; i < kRecords; ++i) {
     const Record& record = group_.record(rank_, i);
-    if (record.state.load(std::memory_order_relaxed) == CallState::done)
-      finished = std::max(finished, record.sequence.load(std::memory_order_relaxed));
+    if (record.state.load(std::memory_order_relaxed) == state)
+      last = std::max(last, record.sequence.load(std::memory_order_relaxed));
   }
-  return finished;
+  return last;
 }
 
 void Mirror::depart() noexcept try {

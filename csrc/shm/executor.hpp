@@ -31,8 +31,6 @@ namespace pc {
 inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
 inline constexpr size_t kBlock =
     8192;  // of a result that is streamed: stays in the first level of the caches
-inline constexpr size_t kFarBlock =
-    16384;  // where the data come from far: as many pages as are read at a time
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.

@@ -295,7 +295,7 @@ void Executor::copy_piece(const Sink* targets, int ntargets, size_t bytes, int32
 }
 
 // A reduction or conversion. What is to be streamed is computed block by block in memory that stays in the first level of
-// the caches.
+// the caches, unless the kernel streams by itself.
 void Executor::fold_piece(int nsources, const Sink* targets, int ntargets, uint64_t length,
                           const Epilogue& epilogue) {
   const auto size = [this](bool wide) { return size_t{wide ? prepared_->wide_element : prepared_->element}; };

@@ -116,10 +116,11 @@ bool Group::has_finished(int peer, uint64_t sequence) const {
 // What a rank on another host has sent before it died may still be on its way.
 bool Group::lost_for_good(int peer) {
   constexpr uint64_t grace = 500'000'000;
-  uint64_t& since = lost_since_[static_cast<size_t>(peer)];
+  std::atomic<uint64_t>& since = lost_since_[static_cast<size_t>(peer)];
   const uint64_t now = now_ns();
-  if (since == 0) since = now;
-  return now - since > grace;
+  uint64_t first = 0;
+  if (since.compare_exchange_strong(first, now, std::memory_order_relaxed)) first = now;
+  return now - first > grace;
 }
 
 void Group::check_peers(uint64_t sequence, uint64_t waited_ns) {

@@ -18,7 +18,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
       pid_(static_cast<size_t>(size), 0),
       lifeline_(static_cast<size_t>(size), -1),
       remote_(static_cast<size_t>(size), false),
-      lost_since_(static_cast<size_t>(size), 0) {
+      lost_since_(static_cast<size_t>(size)) {
   base_[static_cast<size_t>(rank)] = own_.data();
   control(rank).rank.store(rank, std::memory_order_relaxed);
   control(rank).size.store(size, std::memory_order_relaxed);

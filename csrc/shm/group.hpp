@@ -171,8 +171,8 @@ class Group {
   std::vector<int> pidfd_, pid_;
   std::vector<int> lifeline_;  // connections that can be read when a rank on another host is gone; owned
   std::vector<bool> remote_;
-  std::vector<uint64_t> lost_since_;  // when a remote rank was first seen to be gone
-  uint64_t published_ = 0;            // the last call whose record has been sent to other hosts
+  std::vector<std::atomic<uint64_t>> lost_since_;  // when a remote rank was first seen to be gone
+  uint64_t published_ = 0;                         // the last call whose record has been sent to other hosts
   std::unique_ptr<Mirror> mirror_;
   bool forgotten_ = false;
 };

@@ -58,7 +58,10 @@ def watch_way(sock: socket.socket) -> None:
     """Let the end of a host, or of the way to it, be the end of a TCP connection within the time that lifelines have."""
     from pycollectives.bootstrap.addresses import keep_watch
 
-    keep_watch(sock, seconds("PYCOLLECTIVES_LIFELINE_SECONDS", 10.0))
+    limit = seconds("PYCOLLECTIVES_LIFELINE_SECONDS", 10.0)
+    keep_watch(sock, limit)
+    # The kernel does not look after a connection on which something has not been acknowledged yet.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * limit))
 
 
 def random_name() -> str:

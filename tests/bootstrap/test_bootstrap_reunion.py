@@ -171,7 +171,7 @@ def test_those_who_wait_together_go_on_whatever_a_later_rank_believes(ranks: Ran
     """Rank 3 believes to be alone, for example since it could not reach the others for a while; these wait for rank 4."""
     for rank in (0, 1, 2):
         ranks.come(rank)
-    time.sleep(0.3)
+    time.sleep(1.0)
     for at in (0, 1, 2):
         leave_a_note(ranks, 3, at)
     time.sleep(0.3)
@@ -207,11 +207,11 @@ def test_a_note_of_an_earlier_attempt_counts_no_more(ranks: Ranks) -> None:
 def test_one_that_is_late_is_followed_again(ranks: Ranks) -> None:
     """It comes while the others, who have given it up, wait for one more."""
     for rank in (1, 2, 3):
-        ranks.come(rank, timeout=1.0)
-    time.sleep(1.4)
-    ranks.come(0, timeout=1.0)
+        ranks.come(rank, timeout=2.0)
+    time.sleep(2.8)
+    ranks.come(0, timeout=2.0)
     time.sleep(0.2)
-    ranks.come(4, timeout=1.0)
+    ranks.come(4, timeout=2.0)
     ranks.end()
     agreed(ranks, [0, 1, 2, 3, 4])
 
@@ -219,8 +219,8 @@ def test_one_that_is_late_is_followed_again(ranks: Ranks) -> None:
 def test_an_impatient_rank_stays_with_those_who_have_told_it_to_wait(ranks: Ranks) -> None:
     for rank in (0, 1):
         ranks.come(rank)
-    ranks.come(2, timeout=0.2)
-    time.sleep(1.0)
+    ranks.come(2, timeout=1.0)
+    time.sleep(2.0)
     for rank in (3, 4):
         ranks.come(rank)
     ranks.end()
