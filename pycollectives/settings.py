@@ -62,7 +62,7 @@ class Settings:
     @property
     def longest_message(self) -> int:
         """No message between hosts is longer."""
-        return min(max(2 * self.segment_bytes, MIB), 1 << 30)  # MPI counts in C int
+        return max(2 * self.segment_bytes, MIB)
 
     def encode(self) -> bytes:
         tuning = {
@@ -156,6 +156,8 @@ def decide(
     pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
     longest = _between_hosts() if hosts else max(64 * 1024, own // 4)
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", longest, 4096)
+    if hosts:  # MPI counts in C's int, and no message is longer than two segments
+        segment = min(segment, 1 << 29)
     fusion = number("PYCOLLECTIVES_FUSION_BYTES", 64 * 1024, 0)
     return Settings(
         pool,

@@ -63,6 +63,12 @@ def test_values(variable: str, wrong: str, right: str, monkeypatch: pytest.Monke
     assert str(getattr(settings.decide(2, nested=False), field)) == right
 
 
+def test_segments_between_hosts_are_what_mpi_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYCOLLECTIVES_SEGMENT_BYTES", str(1 << 40))
+    assert settings.decide(2, nested=False).segment_bytes == 1 << 40
+    assert settings.decide(2, nested=False, hosts=(0, 1)).longest_message <= 1 << 30
+
+
 @pytest.mark.parametrize("variable", ["PYCOLLECTIVES_SPINS", "PYCOLLECTIVES_YIELDS"])
 def test_turns_of_a_waiting_rank(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("-1", "many", str(settings.MOST_TURNS + 1)):
