@@ -18,6 +18,7 @@ from typing import Any
 from pycollectives.bootstrap.threads import run_threads
 from pycollectives.communicator import Communicator
 from pycollectives.device import Options, emulated
+from pycollectives.device.arrays import view_of
 from pycollectives.device.extension import native
 from pycollectives.device.sharing import QUEUES
 
@@ -132,6 +133,12 @@ def ours(
             else memory.full(n, value)
             for n, value in ((given, comm.rank + 1), (taken, 0))
         )
+        if symmetric and chosen.multicast:
+            for one in (x, out):
+                view = view_of(one)
+                assert view is not None and comm._device._rank.on_switch(view.ctypes.data, 1), (
+                    "not on the switch"
+                )
         again = comm.plan(verb, x, out=out, algorithm=algorithm)
         memory.synchronize()
         fewest(

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,31 +65,50 @@ class Device:
         self.comm, self.options = comm, options
         self.number, self.share, group = self._meet(number)
         module = native(options.emulated)
-        self._rank = module.Rank(
-            name=group,
-            rank=comm.rank,
-            size=comm.size,
-            device=self.number,
-            blocks=self.share.blocks,
-            depth=options.depth,
-            slot_bytes=options.slot_bytes,
-            number_bits=options.number_bits,
-            staging_bytes=options.staging_bytes,
-            fused=self.share.fused,
-            stages_host=options.stages_host,
-        )
-        for peer, (handle, _) in enumerate(comm._exchange("device memory", self._rank.handle())):
-            if peer != comm.rank:
-                self._rank.attach(peer, handle)
-        self._rank.open()
+
+        def make() -> bytes:
+            self._rank = module.Rank(
+                name=group,
+                rank=comm.rank,
+                size=comm.size,
+                device=self.number,
+                blocks=self.share.blocks,
+                depth=options.depth,
+                slot_bytes=options.slot_bytes,
+                number_bits=options.number_bits,
+                staging_bytes=options.staging_bytes,
+                fused=self.share.fused,
+                stages_host=options.stages_host,
+            )
+            return bytes(self._rank.handle())
+
+        def reach() -> bytes:
+            for peer, handle in enumerate(handles):
+                if peer != comm.rank:
+                    self._rank.attach(peer, handle)
+            self._rank.open()
+            return bytes([self._rank.keeps_lines_whole])
+
+        handles = self._all("device memory", make)
+        self.ll128 = b"\0" not in self._all("device open", reach)
         self.multicast = self.share.multicast and self._bind_multicast()
-        whole = comm._exchange("device open", bytes([self._rank.keeps_lines_whole]))
-        self.ll128 = all(text != b"\0" for text, _ in whole)
         self._kept: dict[tuple[Kind, bool], Any] = {}
         self._operators = Operators(self, module)
         self._under_way: deque[DeviceWork | _Held] = deque()
         self._guard = Guard(comm, self._rank)
         self._symmetric = Symmetric(self)
+
+    def _all(self, what: str, act: Callable[[], bytes]) -> list[bytes]:
+        """What `act` gives on each rank; DeviceError on all of them if one cannot."""
+        try:
+            told = b"+" + act()
+        except (DeviceError, UnsupportedError) as error:
+            told = b"-" + str(error).encode()
+        offers = [text for text, _ in self.comm._exchange(what, told)]
+        for rank, text in enumerate(offers):
+            if text.startswith(b"-"):
+                raise DeviceError(f"rank {rank}: {text[1:].decode()}", peer=rank)
+        return [text[1:] for text in offers]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Collective: an array in symmetric memory. Raises DeviceError on every rank if one has not the memory."""
@@ -221,11 +241,8 @@ class Device:
             self.settle()
             if not stream:
                 self.synchronize()
-            elif getattr(arguments.x, "library", "") not in ORDERED:
-                with contextlib.suppress(
-                    UnsupportedError
-                ):  # in a capture arrays live as long as the graph, or longer
-                    self._keep(_Held(native(self.options.emulated).record(self.number, stream), arguments))
+            else:
+                self._hold(stream, arguments)
             return arguments.buffers.finish()
         if stream:
             self._rank.follow(stream)
@@ -233,6 +250,14 @@ class Device:
         work = DeviceWork(self, arguments, self._rank.mark(), self._rank.handed_in)
         self._keep(work)
         return work
+
+    def _hold(self, stream: int, arguments: Arguments) -> None:
+        """Keep the arrays of a call on the caller's stream, where their library does not."""
+        if getattr(arguments.x, "library", "") in ORDERED:
+            return
+        # In a capture, which is refused here, arrays live as long as the graph, or longer.
+        with contextlib.suppress(UnsupportedError):
+            self._keep(_Held(native(self.options.emulated).record(self.number, stream), arguments))
 
     def _keep(self, work: DeviceWork | _Held) -> None:
         """Its arrays live as long as it runs, also if nobody keeps it."""
@@ -400,6 +425,8 @@ class DeviceCall:
             buffers.x[...] = x.reshape(buffers.x.shape)
         device._launch(self._call, arguments, stream, self._timeout)
         device.settle()
-        if not stream:
+        if stream:
+            device._hold(stream, arguments)
+        else:
             device.synchronize()
         return buffers.finish()

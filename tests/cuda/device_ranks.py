@@ -65,6 +65,7 @@ def switched_in_place(comm: Any) -> list[str]:
     meet(comm, comm.rank % native(emulated=False).device_count())
     x = comm.empty(5003, "float32", device="cuda")
     held = on_device.Held(native(emulated=False), x)
+    assert comm._device._rank.on_switch(held.address, 5003 * 4), "it would be copied"
     held.put(np.arange(5003, dtype=np.float32) * (comm.rank + 1))
     on = on_device.Part(x, 0, (5003,), held.stream)
     for _ in range(2):

@@ -58,6 +58,8 @@ def test_cupy_arrays() -> None:
     def fn(comm: Any) -> bool:
         with cupy.cuda.Stream(non_blocking=True) as stream:
             x = cupy.arange(5000, dtype=cupy.float32) * (comm.rank + 1)
+            spare = [cupy.empty_like(x) for _ in range(3)]  # CuPy's pool has memory for each stream
+            del spare  # of which the results are made
             together(comm, "made")
             total = comm.all_reduce(x)
             later = comm.all_reduce(x, async_op=True).wait()

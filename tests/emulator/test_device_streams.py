@@ -176,13 +176,17 @@ def test_a_captured_call_can_be_replayed(native: bool) -> None:
     assert run(2, fn, native=native) == [True] * 2
 
 
-def test_arrays_live_as_long_as_their_call() -> None:
+@pytest.mark.parametrize("planned", [False, True])
+def test_arrays_live_as_long_as_their_call(planned: bool) -> None:
     """JAX and others give memory back when nobody has the array, whatever the stream still does with it."""
 
     def fn(comm: Any, stream: int) -> Callable[[], bool]:
         x, out = fake.over(np.arange(50.0), stream), fake.over(np.zeros(50), stream)
         kept = weakref.ref(x)
-        comm.all_reduce(x, out=out)
+        if planned:
+            comm.plan("all_reduce", x, out=out)()
+        else:
+            comm.all_reduce(x, out=out)
         del x
         gc.collect()
         assert kept() is not None, "the call is on its way"
@@ -192,6 +196,23 @@ def test_arrays_live_as_long_as_their_call() -> None:
         return lambda: kept() is None
 
     assert run(2, fn) == [True] * 2
+
+
+def test_events_while_another_stream_is_captured() -> None:
+    """CUDA refuses to tell a thread that has not said that it cares for no capture: that is not the event's end."""
+    module, x, y = emulated.device(), np.ones(4), np.zeros(4)
+    module.use_device(0)
+    stream, captured = module.make_stream(), module.make_stream()
+    copy(stream, y, x)
+    event = module.record(0, stream)
+    module.begin_capture(captured)
+    before = event.done
+    module.synchronize(stream)
+    after = event.done, event.wait_for(0.0)
+    module.end_capture(captured)
+    assert not before and after == (True, True) and y.all()
+    for one in (stream, captured):
+        module.destroy_stream(one)
 
 
 class JaxArray(fake.Dlpack):

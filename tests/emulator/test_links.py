@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import types
 from typing import Any
 
 import emulated
@@ -10,6 +13,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives.device import Options
+from pycollectives.device import device as device_module
 from pycollectives.device.device import Device
 
 
@@ -76,8 +80,37 @@ def test_a_device_is_known_by_its_bus() -> None:
             other = made(1, number)
             other.attach(0, handle)
             assert other.keeps_lines_whole is whole
+        elsewhere = handle[:80] + struct.pack("i", os.getpid() + 1) + handle[84:]
+        with pytest.raises(pc.DeviceError, match="to another process: operation not supported"):
+            other.attach(0, elsewhere)  # there is no CUDA IPC, which the ranks of a process do without
         module.configure(seed=1, hidden=2)
         with pytest.raises(pc.DeviceError, match=r"device of rank 0 \(emulated:1\) is hidden"):
             made(1, 0).attach(0, handle)
     finally:
         module.configure(seed=1)
+
+
+@pytest.mark.parametrize("step", ["handle", "attach", "open"])
+def test_a_device_that_one_rank_cannot_reach(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks are told, at once."""
+    real = emulated.device()
+
+    class Unable:
+        def __init__(self, **options: Any) -> None:
+            self._rank, self._fails = real.Rank(**options), options["rank"] == 1
+
+        def __getattr__(self, name: str) -> Any:
+            return self._fail if self._fails and name == step else getattr(self._rank, name)
+
+        def _fail(self, *_: Any) -> None:
+            raise pc.DeviceError("the device of rank 0 is hidden")
+
+    module = types.SimpleNamespace(**(vars(real) | {"Rank": Unable}))
+    monkeypatch.setattr(device_module, "native", lambda emulated: module)
+
+    def fn(comm: Any) -> bool:
+        with pytest.raises(pc.DeviceError, match="rank 1: the device of rank 0 is hidden"):
+            Device(comm, Options(emulated=True, staging_bytes=4096), comm.rank)
+        return bool((comm.all_reduce(np.ones(3)) == comm.size).all())
+
+    assert pc.run_threads(3, fn) == [True] * 3

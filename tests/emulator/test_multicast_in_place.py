@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import emulated
@@ -126,7 +128,10 @@ def test_nothing_is_copied() -> None:
         count, steps = 12_000, []
         pieces = [Piece(comm, "float32", 0, data(count, comm.rank, "float32")) for _ in range(2)]
         own = [fake.over(piece.values.copy(), piece.stream) for piece in pieces]
-        for x, out in ((own[0], own[1]), (pieces[0].array, pieces[1].array)):
+        for there, (x, out) in ((False, own), (True, [piece.array for piece in pieces])):
+            for one in (x, out):
+                address, _ = one.__cuda_array_interface__["data"]
+                assert comm._device._rank.on_switch(address, 4 * count) is there
             again = comm.plan("all_reduce", x, out=out, algorithm="two_shot")
             comm._exchange(f"begin {len(steps)}", b"")
             begin = emulated.device().statistics()[0]
@@ -158,6 +163,34 @@ def test_pieces_come_and_go() -> None:
             del x
         comm.empty(1, device="cuda")
         return all(right) and len(comm._device._symmetric._dropped) == 1
+
+    assert run(3, fn) == [True] * 3
+
+
+@pytest.mark.parametrize("by", ["the next array", "the end of the communicator"])
+def test_a_piece_is_dropped_while_the_caller_works_on_it(by: str) -> None:
+    """It is unmapped when that is over."""
+
+    def fn(comm: Any) -> bool:
+        module, stream = emulated.device(), emulated.device().make_stream()
+        x = Piece(comm, "float32", 0, data(100, comm.rank, "float32"))
+        comm.all_reduce(x.array, out=x.array, algorithm="two_shot")
+        comm._device.drain()
+        want, seen = x.values.copy(), np.zeros(100, np.float32)
+        module.copy(stream, seen.ctypes.data, x.values.ctypes.data, seen.nbytes)  # when somebody waits for it
+        gone = weakref.ref(x.array)
+        del x
+        gc.collect()
+        comm._exchange("dropped", b"")
+        if by == "the next array":
+            comm.empty(1, device="cuda")
+        else:
+            comm._device.close()
+            comm._device = None
+            gc.collect()
+        assert gone() is None
+        module.synchronize(stream)
+        return np.array_equal(seen, want)
 
     assert run(3, fn) == [True] * 3
 

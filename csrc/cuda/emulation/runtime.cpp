@@ -101,6 +101,12 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "peer access is already enabled";
     case cudaErrorCooperativeLaunchTooLarge:
       return "too many blocks in cooperative launch";
+    case cudaErrorNotSupported:
+      return "operation not supported";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
     case cudaErrorLaunchFailure:
       return "the kernels of a stream hang";
   }
@@ -201,11 +207,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), voi
   return cudaSuccess;
 }
 
+// As where CUDA IPC is missing, unless memory is to be shared.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
   const std::scoped_lock lock(mutex_);
   const auto found = pieces.find(pointer);
-  Exported exported{pointer, getpid(), -1, 0};
-  if (found != pieces.end()) exported = {pointer, getpid(), found->second.fd, found->second.bytes};
+  if (found == pieces.end()) return cudaErrorNotSupported;
+  const Exported exported{pointer, getpid(), found->second.fd, found->second.bytes};
   static_assert(sizeof exported <= sizeof handle->reserved);
   std::memcpy(handle->reserved, &exported, sizeof exported);
   return cudaSuccess;

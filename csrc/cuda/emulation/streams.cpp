@@ -76,6 +76,7 @@ std::set<Stream*> alive;
 Options options_;
 std::string trouble_;
 bool running = false;  // the machine
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 // The handles 1 and 2 are the default streams of the current device: of all threads, and of each.
 Stream* resolve(cudaStream_t stream) {
@@ -105,6 +106,8 @@ void adopt(Stream& stream, Stream& home) {
   stream.home = &home;
   home.guests.push_back(&stream);
 }
+
+bool over(const Event& event) { return !event.progress || event.progress->ended >= event.position; }
 
 Stream& home_of(Stream& stream) { return stream.home ? *stream.home : stream; }
 
@@ -389,12 +392,33 @@ cudaError_t cudaStreamSynchronize(cudaStream_t which) {
   return home.broken ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
+cudaError_t cudaDeviceSynchronize() {
+  const int device = current_device();
+  std::vector<Stream*> all;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (Stream* one : alive) {
+      if (one->device != device) continue;
+      if (one->capturing) return cudaErrorStreamCaptureUnsupported;
+      if (!one->queue.empty()) all.push_back(one);
+    }
+  }
+  for (Stream* one : all) {
+    if (const std::scoped_lock lock(mutex_); !alive.contains(one)) continue;
+    if (const cudaError_t error = cudaStreamSynchronize(one)) return error;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const std::scoped_lock lock(mutex_);
   *status = resolve(stream)->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(capture_mode, *mode);
+  return cudaSuccess;
+}
 
 // -- events ------------------------------------------------------------------------------------------------------------------
 
@@ -437,9 +461,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
       stream = event->stream;
   }
   if (stream) static_cast<void>(cudaStreamSynchronize(stream));
-  return cudaEventQuery(event) == cudaSuccess ? cudaSuccess : cudaErrorLaunchFailure;
+  const std::scoped_lock lock(mutex_);
+  return over(*event) ? cudaSuccess : cudaErrorLaunchFailure;
 }
+// Refused while anything is captured, unless the thread has said that it does not care.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::scoped_lock lock(mutex_);
-  return !event->progress || event->progress->ended >= event->position ? cudaSuccess : cudaErrorNotReady;
+  if (capture_mode != cudaStreamCaptureModeRelaxed &&
+      std::any_of(alive.begin(), alive.end(), [](const Stream* one) { return one->capturing; }))
+    return cudaErrorStreamCaptureUnsupported;
+  return over(*event) ? cudaSuccess : cudaErrorNotReady;
 }

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "cuda/host/runtime.hpp"
+#include "cuda/host/on_device.hpp"
 
 namespace pc::cuda {
 
@@ -28,7 +28,9 @@ class Event {
   int device() const { return device_; }
   // Also where it cannot come any more, since a kernel has failed: whoever asks next is told why.
   bool done() const {
-    return recorded_.load(std::memory_order_acquire) && cudaEventQuery(event_) != cudaErrorNotReady;
+    if (!recorded_.load(std::memory_order_acquire)) return false;
+    const NotCaptured mode;
+    return !pending(cudaEventQuery(event_));
   }
   void wait() const { static_cast<void>(cudaEventSynchronize(event_)); }
   void hold(cudaStream_t stream) const {
@@ -40,12 +42,13 @@ class Event {
 #ifdef PC_EMULATED
     if (recorded_.load(std::memory_order_acquire)) wait();  // there nothing runs by itself
 #endif
+    const NotCaptured mode;
     const auto until = std::chrono::steady_clock::now() + limit;
     for (uint32_t turn = 1;; ++turn) {
       if (recorded_.load(std::memory_order_acquire)) {
         const cudaError_t state = cudaEventQuery(event_);
         if (state == cudaSuccess) return true;
-        if (state != cudaErrorNotReady) check(state, "waiting for an event");
+        if (!pending(state)) check(state, "waiting for an event");
       }
       if (turn % 64 == 0) sched_yield();
       if (std::chrono::steady_clock::now() > until) return false;
@@ -53,6 +56,11 @@ class Event {
   }
 
  private:
+  // Or refused, since something is being captured.
+  static bool pending(cudaError_t state) {
+    return state == cudaErrorNotReady || state == cudaErrorStreamCaptureUnsupported ||
+           state == cudaErrorCapturedEvent;
+  }
   cudaEvent_t event_ = nullptr;
   int device_ = 0;
   std::atomic<bool> recorded_;

@@ -33,6 +33,8 @@ std::unique_ptr<Rank, WithoutGil> make_rank(const std::string& name, int rank, u
                                             bool stages_host) {
   SegmentOptions options{size, blocks, depth, {}, number_bits, staging_bytes};
   std::copy(slot_bytes.begin(), slot_bytes.end(), options.slot_bytes);
+  const ReleasedGil
+      release;  // not for all of the constructor: pybind11 enters what is made here in tables of its own
   return std::unique_ptr<Rank, WithoutGil>(new Rank(name, rank, device, options, fused, stages_host));
 }
 
@@ -150,7 +152,8 @@ void bind(py::module_& module) {
   module.def("capacity", &capacity, py::arg("device"), py::arg("threads"), py::arg("size"),
              py::call_guard<ReleasedGil>(),
              "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks.");
-  module.def("streams", &streams_in_use, "Of the ranks of this process, without those of the callers.");
+  module.def("streams", &streams_in_use, py::call_guard<ReleasedGil>(),
+             "Of the ranks of this process, without those of the callers.");
   module.def("has_multicast", [](int device) {
     require_driver();
     return has_multicast(device);
@@ -191,8 +194,7 @@ void bind(py::module_& module) {
       "One rank's end of a device communicator (csrc/cuda/host/rank.hpp).")
       .def(py::init(&make_rank), py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("size"),
            py::arg("device"), py::arg("blocks"), py::arg("depth"), py::arg("slot_bytes"),
-           py::arg("number_bits"), py::arg("staging_bytes"), py::arg("fused"), py::arg("stages_host"),
-           py::call_guard<ReleasedGil>())
+           py::arg("number_bits"), py::arg("staging_bytes"), py::arg("fused"), py::arg("stages_host"))
       .def("handle",
            [](const Rank& self) {
              std::string handle;
@@ -261,6 +263,10 @@ void bind(py::module_& module) {
       .def("finds",
            [](const Rank& self, uintptr_t memory, uint64_t bytes) {
              return self.regions().place_of(reinterpret_cast<const void*>(memory), bytes) != 0;
+           })
+      .def("on_switch",
+           [](const Rank& self, uintptr_t memory, uint64_t bytes) {
+             return self.regions().everywhere(reinterpret_cast<const void*>(memory), bytes) != nullptr;
            })
       .def(
           "remove_region", [](Rank& self, uint32_t number) { self.regions().remove(number); },

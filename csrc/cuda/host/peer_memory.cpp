@@ -13,7 +13,8 @@ struct Handle {
   cudaIpcMemHandle_t memory;
   uint64_t address, bytes;  // `bytes`: of memory that is opened by a descriptor, else 0
   int32_t pid;
-  char bus[32];  // of the device, whose number may be another one in another process
+  cudaError_t refused;  // why other processes cannot open it
+  char bus[32];         // of the device, whose number may be another one in another process
 };
 
 Handle about(void* memory, int device) {
@@ -42,7 +43,8 @@ int device_of(const Handle& handle, int peer) {
 
 std::string export_memory(void* memory, int device) {
   Handle handle = about(memory, device);
-  check(cudaIpcGetMemHandle(&handle.memory, memory), "exporting device memory");
+  handle.refused = cudaIpcGetMemHandle(&handle.memory, memory);  // ranks of this process need none
+  if (handle.refused != cudaSuccess) static_cast<void>(cudaGetLastError());
   return text_of(handle);
 }
 
@@ -65,6 +67,7 @@ PeerMemory open_memory(const std::string& exported, int peer, int device, int de
   if (handle.bytes) {  // in this process it is mapped for all devices
     if (!same_process) memory = (mapped = map_shared(descriptor, device, handle.bytes)).get();
   } else if (!same_process) {
+    check(handle.refused, "exporting device memory to another process");
     check(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
           "opening a peer's device memory");
   } else if (theirs != device) {

@@ -106,6 +106,7 @@ int Rank::make_multicast(size_t bytes) {
 
 void Rank::join_multicast(int descriptor, size_t bytes) {
   const On on(device_);
+  unmap_unused(device_);  // of other communicators
   if (!new_multicast_)
     new_multicast_ = std::make_shared<MulticastMemory>(device_, static_cast<uint32_t>(size_), bytes);
   new_multicast_->add(descriptor);

@@ -16,6 +16,11 @@ struct Spare {
 };
 std::mutex mutex;
 std::vector<Spare> spares;
+struct Unused {
+  int device;
+  std::shared_ptr<MulticastMemory> memory;
+};
+std::vector<Unused>& unused = *new std::vector<Unused>;  // not unmapped without a driver
 
 // What no device has is asked for as it is: the allocation says so.
 size_t rounded(size_t bytes) {
@@ -52,9 +57,29 @@ SymmetricMemory::SymmetricMemory(int device, std::shared_ptr<MulticastMemory> bo
     : device_(device), bytes_(bound->bytes()), data_(bound->local()), bound_(std::move(bound)) {}
 
 SymmetricMemory::~SymmetricMemory() {
-  if (bound_) return;
   const std::scoped_lock lock(mutex);
-  spares.push_back({device_, bytes_, data_});
+  if (bound_)
+    unused.push_back({device_, bound_});
+  else
+    spares.push_back({device_, bytes_, data_});
+}
+
+void unmap_unused(int device) {
+  std::vector<Unused> over;
+  {
+    const std::scoped_lock lock(mutex);
+    const auto first =
+        std::partition(unused.begin(), unused.end(), [&](const Unused& one) { return one.device != device; });
+    over.assign(first, unused.end());
+    unused.erase(first, unused.end());
+  }
+  if (over.empty()) return;
+  const On on(device);
+  const NotCaptured mode;
+  if (cudaDeviceSynchronize() == cudaSuccess) return;  // and `over` goes
+  static_cast<void>(cudaGetLastError());
+  const std::scoped_lock lock(mutex);
+  unused.insert(unused.end(), over.begin(), over.end());
 }
 
 Regions::Regions(int rank, int size, int device, char** table, cudaStream_t service)
@@ -106,6 +131,7 @@ void Regions::remove(uint32_t number) {
   const On on(device_);
   for (const PeerMemory& peer : found->second.peers) close_memory(peer);
   known_.erase(found);
+  unmap_unused(device_);
 }
 
 const Regions::Region* Regions::find(const void* memory, uint64_t bytes, uint32_t& number) const {

@@ -19,7 +19,8 @@
 namespace pc::cuda {
 
 // One rank's piece. When nobody needs it any more it is kept for the next one: to free device memory waits for all kernels, and
-// peers may not have closed it yet. Not that which is bound to a multicast object, of these ranks only.
+// peers may not have closed it yet. That which is bound to a multicast object is of these ranks only: it is unmapped, but not here,
+// since kernels of the caller's that use the array may be on their way.
 class SymmetricMemory {
  public:
   SymmetricMemory(int device, size_t bytes);                            // throws Error(device)
@@ -40,6 +41,9 @@ class SymmetricMemory {
   char* data_;
   const std::shared_ptr<MulticastMemory> bound_;
 };
+
+// Bound pieces of `device` that nobody has any more, when all its kernels have ended. Waits for these: where ranks meet.
+void unmap_unused(int device);
 
 // The regions that one rank knows.
 class Regions {

@@ -18,8 +18,6 @@ void bind_regions(py::module_& module) {
       module, "SymmetricMemory", py::module_local(), "One rank's piece of symmetric device memory.")
       .def(py::init<int, size_t>(), py::arg("device"), py::arg("nbytes"), py::call_guard<ReleasedGil>())
       .def(py::init<int, std::shared_ptr<MulticastMemory>>(), py::arg("device"), py::arg("bound"))
-      .def_property_readonly("on_switch",
-                             [](const SymmetricMemory& self) { return self.everywhere() != nullptr; })
       .def_property_readonly(
           "address", [](const SymmetricMemory& self) { return reinterpret_cast<uintptr_t>(self.data()); })
       .def("exported", [](const SymmetricMemory& self) { return py::bytes(self.exported()); });

@@ -57,35 +57,38 @@ int streams_in_use() {
 }
 
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
-  const std::scoped_lock lock(mutex);
-  auto found = spare.end();  // the smallest that is large enough
-  for (auto one = spare.begin(); one != spare.end(); ++one)
-    if (one->device == device && one->bytes >= bytes && (found == spare.end() || one->bytes < found->bytes))
-      found = one;
-  SegmentMemory taken;
-  if (found == spare.end()) {
-    taken = allocate(device, bytes);
-  } else {
-    taken = *found;
-    spare.erase(found);
+  {
+    const std::scoped_lock lock(mutex);
+    auto found = spare.end();  // the smallest that is large enough
+    for (auto one = spare.begin(); one != spare.end(); ++one)
+      if (one->device == device && one->bytes >= bytes && (found == spare.end() || one->bytes < found->bytes))
+        found = one;
+    if (found != spare.end()) {
+      const SegmentMemory taken = *found;
+      spare.erase(found);
+      ++communicators[name].here;
+      return taken;
+    }
   }
+  const SegmentMemory made = allocate(device, bytes);  // may wait for kernels
+  const std::scoped_lock lock(mutex);
   ++communicators[name].here;
-  return taken;
+  return made;
 }
 
 void give_segment(const std::string& name, const SegmentMemory& memory,
                   std::shared_ptr<MulticastMemory> multicast, bool kept) {
+  if (!kept) release(memory);
+  std::map<std::string, Members>::node_type over;  // its multicast memory is given back when the lock is
   const std::scoped_lock lock(mutex);
   Members& members = communicators[name];
   if (kept) {
     members.parked.push_back(memory);
     members.multicast.push_back(std::move(multicast));
-  } else {
-    release(memory);
   }
   if (--members.here > 0) return;
   spare.insert(spare.end(), members.parked.begin(), members.parked.end());
-  communicators.erase(name);
+  over = communicators.extract(name);
 }
 
 }  // namespace pc::cuda
