@@ -65,11 +65,14 @@ def measure(wish: Wish, seconds: float, file: Path) -> None:
 
 
 def collected(file: Path) -> dict[str, Any] | None:
-    """What was measured, from the lines of a file; None where there are none. A row that has only begun is an error."""
+    """What was measured, from the lines of a file; None where there are none. A row that has only begun is an error.
+
+    "left_out" is None where no process came to the end of the plan.
+    """
     known = lines(file)
     rows = {Row(**line["row"]).key: line["row"] for line in known if "row" in line}
     none = {line["none"] for line in known if "none" in line}
-    found: dict[str, Any] = {"copy_bytes_per_second": 0.0, "left_out": 0, "not_compared": {}}
+    found: dict[str, Any] = {"copy_bytes_per_second": 0.0, "left_out": None, "not_compared": {}}
     for line in known:
         found |= {name: line[name] for name in found if name in line}
         if (key := line.get("begin")) is not None and key not in rows and key not in none:

@@ -92,7 +92,9 @@ def markdown(found: dict[str, Any]) -> str:
             for row in wrong
         ]
     lines += [""] + [f"Not compared: {name} ({why})" for name, why in measured["not_compared"].items()]
-    if measured["left_out"]:
+    if measured["left_out"] is None:
+        lines += ["Not all rows were begun."]
+    elif measured["left_out"]:
         lines += [f"The time was not enough for {measured['left_out']} rows."]
     return "\n".join(lines) + "\n"
 

@@ -169,6 +169,31 @@ def test_rows_that_hang(tmp_path: Path) -> None:
     assert collected(tmp_path / "none") is None
 
 
+def test_rows_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each row ends its process: none begins when the time of all is over, and the report says so."""
+    check, clock, begun = gpu_check.Check(True, 30.0, tmp_path), [time.monotonic()], []
+
+    def run(*command: str, limit: float) -> tuple[int, str]:
+        begun.append(limit)
+        row = {"what": "ring", "verb": "", "ranks": len(begun), "nbytes": 8, "error": "DeviceError: lost"}
+        append(Path(command[3]), row=row)
+        clock[0] += 60
+        return 4, ""
+
+    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(gpu_check, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    step = check.measure()
+    assert len(begun) == 2 and step.result == "failed" and step.note.endswith("; not all were begun")
+    assert check.measured is not None and check.measured["left_out"] is None
+
+
+def test_a_device_that_compute_sanitizer_does_not_know(tmp_path: Path) -> None:
+    says = "print('========= Error: Device not supported.'); raise SystemExit(1)"
+    under = (sys.executable, "-c", says)
+    step = gpu_check.Check(True, 1.0, tmp_path).tests("tests", limit=20, under=under)
+    assert step.result == "skipped" and step.note == "Error: Device not supported."
+
+
 def test_without_a_gpu(tmp_path: Path) -> None:
     """Nothing that is skipped or missing passes for checked."""
     if importlib.util.find_spec("cupy") and importlib.util.find_spec("pycollectives._cuda"):
