@@ -14,14 +14,13 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pycollectives as pc
 
 from . import others
 from .limits import STACKS, append, lines
 from .plan import plan
-from .timing import ROW_SECONDS, SMALL, Row, Wish, copy_bandwidth
+from .timing import ROW_SECONDS, SMALL, Wish, copy_bandwidth
 
 
 def measure(wish: Wish, seconds: float, file: Path) -> None:
@@ -62,30 +61,6 @@ def measure(wish: Wish, seconds: float, file: Path) -> None:
             sys.stdout.flush()
             os._exit(4)
     append(file, left_out=left_out, not_compared=others.missing(wish.emulated))
-
-
-def collected(file: Path) -> dict[str, Any] | None:
-    """What was measured, from the lines of a file; None where there are none. A row that has only begun is an error.
-
-    "left_out" is None where no process came to the end of the plan.
-    """
-    known = lines(file)
-    rows = {Row(**line["row"]).key: line["row"] for line in known if "row" in line}
-    none = {line["none"] for line in known if "none" in line}
-    found: dict[str, Any] = {"copy_bytes_per_second": 0.0, "left_out": None, "not_compared": {}}
-    for line in known:
-        found |= {name: line[name] for name in found if name in line}
-        if (key := line.get("begin")) is not None and key not in rows and key not in none:
-            what, ranks, nbytes = key.rsplit(", ", 2)
-            lost = Row(
-                what,
-                "",
-                int(ranks.split()[0]),
-                int(nbytes.split()[0]),
-                error="did not end, or ended the process",
-            )
-            rows[key] = asdict(lost)
-    return found | {"rows": list(rows.values())} if known else None
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from pycollectives.schedule import names
 
 from . import others
-from .timing import ITEM, Row, Wish, once, ours
+from .rows import Row
+from .timing import ITEM, Wish, once, ours
 
 
 def plan(wish: Wish) -> Iterator[tuple[Row, Callable[[], float]]]:

@@ -29,24 +29,6 @@ ROW_SECONDS = 30.0  # of one row at most
 os.environ.setdefault(QUEUES, "32")  # for eight ranks on a device
 
 
-@dataclass
-class Row:
-    """`nbytes`: of one rank's vector. `traffic`: bytes that all ranks together must read and write, 0 where nothing is said."""
-
-    what: str
-    verb: str
-    ranks: int
-    nbytes: int
-    microseconds: float = 0.0
-    traffic: int = 0
-    share: float = 0.0  # of the measured copy bandwidth
-    error: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.what}, {self.ranks} ranks, {self.nbytes} bytes"
-
-
 @dataclass(frozen=True)
 class Wish:
     """How much is measured."""

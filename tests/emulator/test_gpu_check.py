@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,21 +23,23 @@ sys.path.insert(0, str(ROOT))
 from bench.gpu import __main__ as gpu_check  # noqa: E402 - not a package that is installed
 from bench.gpu import others  # noqa: E402
 from bench.gpu.limits import append  # noqa: E402
-from bench.gpu.measure import collected  # noqa: E402
 from bench.gpu.plan import guarded  # noqa: E402
+from bench.gpu.rows import collected  # noqa: E402
 from bench.gpu.summary import goals, markdown  # noqa: E402
 
 
-def check(folder: Path, *arguments: str, emulated: bool = True) -> tuple[int, dict[str, Any], str]:
+def check(
+    folder: Path, *arguments: str, emulated: bool = True, root: Path = ROOT
+) -> tuple[int, dict[str, Any], str]:
     command = [sys.executable, "-m", "bench.gpu", "--out", str(folder), *arguments]
     command += ["--emulated"] if emulated else []
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=root,
         capture_output=True,
         text=True,
         timeout=110,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(root)},
     )
     assert (folder / "gpu-check.json").exists(), done.stdout + done.stderr
     found = json.loads((folder / "gpu-check.json").read_text())
@@ -84,6 +87,20 @@ def test_dies(): os._exit(11)
 def test_skipped(): pytest.skip("no reason")
 def test_last(): pass
 """
+
+
+def test_a_checkout_that_was_never_built(tmp_path: Path) -> None:
+    """Building is a step like others, and what it gave is in the report: nothing before it needs what it builds."""
+    fresh = tmp_path / "fresh"
+    shutil.copytree(ROOT / "bench", fresh / "bench", ignore=shutil.ignore_patterns("__pycache__", "results"))
+    shutil.copy(ROOT / "cuda_build.py", fresh)
+    (fresh / "pycollectives").mkdir()
+    (fresh / "pycollectives/__init__.py").write_text("raise ImportError('there is no extension')")
+    for steps, expected in (("machine-code", (0, "skipped")), ("build", (1, "failed"))):
+        status, found, text = check(tmp_path / steps, "--steps", steps, "--minutes", "1", root=fresh)
+        (step,) = found["steps"]
+        assert (status, step["result"]) == expected, text
+    assert "setup.py" in step["note"] and "| build | failed |" in text, "there is none"
 
 
 def test_a_test_that_hangs_costs_its_own_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
