@@ -128,7 +128,8 @@ class Device:
             offer["bus"] = module.bus_id(number)
             offer["crowd"] = comm._family.ranks_on.get(offer["bus"], 0)
             offer["multicast"] = module.has_multicast(number)
-            offer["capacity"] = {t: module.capacity(number, t, comm.size) for t in sizes(options.threads)}
+            room = {t: module.capacity(number, t, comm.size, options.fused) for t in sizes(options.threads)}
+            offer["capacity"] = room
         except DeviceError as error:
             offer["error"] = str(error)
         offers = [json.loads(text) for text, _ in comm._exchange("device", json.dumps(offer).encode())]

@@ -34,11 +34,12 @@ def test_every_algorithm(size: int, protocol: str) -> None:
     assert min(made) > 40
 
 
-@pytest.mark.parametrize("size", [2, 8])
-def test_long_messages(size: int) -> None:
-    """Many slices: each slot is used again and again."""
-    counts = [1001] if on_gpu.EMULATED else [1_000_003]
-    assert min(on_gpu.run(size, catalogue.every_algorithm, counts, ["float32"])) > 40
+@pytest.mark.parametrize(("size", "count"), [(2, 1_000_003), (8, 50_003)])
+def test_long_messages(size: int, count: int) -> None:
+    """Many slices: each slot is used again and again. Many ranks draw fewer inputs, and have small slots."""
+    slots = {"slot_bytes": (4096, 32768, 4096), "depth": 2, "least_slice": 4096} if size > 2 else {}
+    counts = [1001] if on_gpu.EMULATED else [count]
+    assert min(on_gpu.run(size, catalogue.every_algorithm, counts, ["float32"], **slots)) > 40
 
 
 @pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
@@ -125,19 +126,23 @@ def test_combined_from_other_hosts() -> None:
     assert pc.run_threads(1, on_device.combined, options) == [36]
 
 
-@pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
-def test_symmetric_memory() -> None:
-    """Native kernels of ranks on several devices find arrays in place."""
+@pytest.mark.parametrize("apart", [False, True])
+def test_symmetric_memory(apart: bool) -> None:
+    """Native kernels find arrays in place: of ranks on one device, or `apart` on several."""
+    if apart and on_gpu.devices() < 2:
+        pytest.skip("optional: one device")
 
     def fn(comm: Any) -> bool:
         x = comm.empty(100_000, "float32", device="cuda")
         memory, rank = on_device.Held(native(on_gpu.EMULATED), x), comm._device._rank
         memory.put(np.full(100_000, comm.rank + 1, np.float32))
-        on = on_device.Part(x, 0, (100_000,), memory.stream)
+        stream = native(on_gpu.EMULATED).make_stream()
+        on = on_device.Part(x, 0, (100_000,), stream)
         assert rank.finds(memory.address, x.nbytes)
         for _ in range(2):
             comm.all_reduce(on, out=on, algorithm="two_shot")
         comm._device.drain()
+        native(on_gpu.EMULATED).destroy_stream(stream)
         return bool((memory.get() == 3 * comm.size).all())
 
-    assert on_gpu.run(2, fn, spread=True, native=True) == [True] * 2
+    assert on_gpu.run(2, fn, spread=apart, native=True) == [True] * 2

@@ -143,7 +143,9 @@ def test_torch_graphs() -> None:
     assert on_gpu.run(2, fn) == [8.0] * 2
 
 
-def test_numba_arrays() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_numba_arrays(fused: bool) -> None:
+    """Numba has no pool: a result is allocated in the call, beside kernels that wait only where ranks have a launch each."""
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("optional: numba-cuda is not installed")
     from numba import cuda
@@ -153,15 +155,15 @@ def test_numba_arrays() -> None:
     def fn(comm: Any) -> bool:
         stream = cuda.stream()
         x = cuda.to_device(np.full(700, comm.rank + 1, np.float32), stream=stream)
+        out = None if fused else cuda.to_device(np.zeros(700, np.float32), stream=stream)
         stream.synchronize()
         together(comm, "made")
-        total = comm.all_reduce(x)
-        stream.synchronize()
+        total = comm.all_reduce(x, out=out)
         comm._device.drain()
         together(comm, "done")
         return bool((total.copy_to_host() == 3).all())
 
-    assert on_gpu.run(2, fn) == [True] * 2
+    assert on_gpu.run(2, fn, fused=fused) == [True] * 2
 
 
 def test_jax_arrays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,31 +17,63 @@ import pycollectives as pc
 from pycollectives.device.extension import native
 
 pytestmark = on_gpu.needs_gpu
-in_processes = pytest.mark.skipif("on_gpu.EMULATED", reason="optional: the emulated device is in one process")
+switch_between_processes = pytest.mark.skipif(
+    "on_gpu.EMULATED", reason="optional: the emulated driver's memory is opened in its own process only"
+)
 on_two_devices = pytest.mark.skipif("on_gpu.devices() < 2", reason="optional: one device")
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Processes]:
-    with Processes(2) as ranks:
+    with Processes(2, {"PYCOLLECTIVES_GPU": os.environ.get("PYCOLLECTIVES_GPU", "")}) as ranks:
         yield ranks
+
+
+@pytest.fixture
+def sharing(pair: Processes) -> Processes:
+    """The same where the driver lets processes share memory, which containers may be denied."""
+    if why := pair.run(device_ranks.obstacle)[0]:
+        pytest.skip(f"optional: no CUDA IPC here ({why})")
+    return pair
 
 
 # -- memory of another process: CUDA IPC ---------------------------------------------------------------------------------------
 
 
-@in_processes
 @pytest.mark.parametrize("options", [{}, {"native": False}, {"native": False, "protocol": "ll"}])
-def test_processes_on_one_device(pair: Processes, options: dict[str, Any]) -> None:
+def test_processes_on_one_device(sharing: Processes, options: dict[str, Any]) -> None:
     """The device takes turns between them, so this is slow: a few calls."""
-    assert min(pair.run(device_ranks.few, [0, 257], options, timeout=35)) == 20
+    assert min(sharing.run(device_ranks.few, [0, 257], options, timeout=35)) == 20
 
 
-@in_processes
+def test_symmetric_memory_of_processes_on_one_device(sharing: Processes) -> None:
+    assert sharing.run(device_ranks.in_place, False, timeout=35) == [True] * 2
+
+
+def test_memory_that_other_processes_have_open(sharing: Processes) -> None:
+    """Is not freed, and not used again before all of them are gone."""
+    assert sharing.run(device_ranks.used_again, timeout=35)[0] == [False, False, True, True]
+
+
+@pytest.mark.skipif("not on_gpu.EMULATED", reason="optional: a GPU's memory is not refused at will")
+def test_processes_that_cannot_share_memory() -> None:
+    """They are told why, and it is that which skips the tests above."""
+    with Processes(2, {"PYCOLLECTIVES_GPU": "emulated"}) as ranks:
+        for why in ranks.run(device_ranks.obstacle, False):
+            assert "exporting device memory to another process" in why
+
+
 @on_two_devices
 @pytest.mark.parametrize("options", [{}, {"native": False}, {"multicast": False}])
-def test_processes_with_devices_of_their_own(pair: Processes, options: dict[str, Any]) -> None:
-    assert min(pair.run(device_ranks.every_algorithm, [0, 257, 100_003], options, timeout=35)) > 40
+def test_processes_with_devices_of_their_own(sharing: Processes, options: dict[str, Any]) -> None:
+    counts = [0, 257] if on_gpu.EMULATED else [0, 257, 100_003]
+    assert min(sharing.run(device_ranks.every_algorithm, counts, options, timeout=35)) > 40
+
+
+@on_two_devices
+def test_symmetric_memory_of_processes(sharing: Processes) -> None:
+    """On devices of their own."""
+    assert sharing.run(device_ranks.in_place, True, timeout=35) == [True] * 2
 
 
 # -- memory of another device: peer access -------------------------------------------------------------------------------------
@@ -169,13 +202,13 @@ def test_the_switch_keeps_subnormal_numbers(dtype: str) -> None:
 
 
 @on_a_switch
-@in_processes
+@switch_between_processes
 def test_multicast_between_processes(pair: Processes) -> None:
     """The object's descriptor goes by a socket."""
     assert pair.run(device_ranks.switched, timeout=35) == [["multicast add_f32", "multicast none"]] * 2
 
 
 @on_a_switch
-@in_processes
+@switch_between_processes
 def test_multicast_in_place_between_processes(pair: Processes) -> None:
     assert pair.run(device_ranks.switched_in_place, timeout=35) == [["multicast add_f32"]] * 2

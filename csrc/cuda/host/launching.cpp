@@ -48,7 +48,7 @@ cudaStream_t Rank::begin(cudaStream_t stream) {
     return stream;
   }
   if (captured_) return stream;
-  if (stream != stream_ && shares_process_) claim(stream);
+  if (stream != stream_ && here_ > 1) claim(stream);
   if (last_stream_ && last_stream_ != stream) order_->hold(stream);
   last_stream_ = stream;
   return stream;

@@ -11,23 +11,25 @@
 namespace pc::cuda {
 namespace {
 
-// Calls `f(kernel, most threads of a block)` for every kernel that takes a call.
+// Calls `f(kernel, most threads of a block)` for every kernel that takes a call. `fused`: only those for several ranks in one grid.
 template <class F>
-void each_kernel(F&& f) {
-  f(find_ring(), kThreads);
-  for (uint32_t form = 0; form <= static_cast<uint32_t>(Multimem::last); ++form)
-    f(find_multicast(static_cast<Multimem>(form)), kThreads);
+void each_kernel(bool fused, F&& f) {
+  if (!fused) {
+    f(find_ring(), kThreads);
+    for (uint32_t form = 0; form <= static_cast<uint32_t>(Multimem::last); ++form)
+      f(find_multicast(static_cast<Multimem>(form)), kThreads);
+  }
   for (int any = 0; any < 2; ++any) {
     for (int moves = 0; moves < 2; ++moves) {
       for (int type = 0; type < dtype_count; ++type) {
         for (int op = 0; op < reduce_op_count; ++op) {
           Wanted wanted{Protocol::ll, static_cast<DType>(type), static_cast<ReduceOp>(op), moves != 0,
                         any != 0};
-          f(find_direct(wanted), kThreads);
+          if (!fused) f(find_direct(wanted), kThreads);
           f(find_fused_direct(wanted), kThreads);
           for (uint32_t p = 0; p < kProtocols; ++p) {
             wanted.protocol = static_cast<Protocol>(p);
-            f(find_kernel(wanted), kMostThreads[p]);
+            if (!fused) f(find_kernel(wanted), kMostThreads[p]);
             f(find_fused(wanted), kMostThreads[p]);
           }
         }
@@ -38,25 +40,25 @@ void each_kernel(F&& f) {
 
 }  // namespace
 
-void load_kernels() {
+void load_kernels(bool fused) {
   std::set<const void*> known;
   const auto load = [&](const Kernel& kernel, uint32_t) {
     if (!known.insert(kernel.function).second) return;
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
   };
-  each_kernel(load);
+  each_kernel(fused, load);
   load(find_delivery(), 0);
 }
 
-uint32_t capacity(int device, uint32_t threads, uint32_t size) {
+uint32_t capacity(int device, uint32_t threads, uint32_t size, bool fused) {
   require_driver();
   const On on(device);
   int processors = 0;
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for the device");
   const size_t shared = kCallBytes + std::max(shared_bytes(size), size * sizeof(Arrays));
   std::map<std::pair<const void*, uint32_t>, int> known;
-  each_kernel([&](const Kernel& kernel, uint32_t most) {
+  each_kernel(fused, [&](const Kernel& kernel, uint32_t most) {
     const uint32_t used = std::min(threads, most);
     const auto [one, is_new] = known.try_emplace({kernel.function, used}, 0);
     if (is_new)

@@ -6,9 +6,10 @@
 namespace pc::cuda {
 
 // Loads every kernel: where that is left to the first launch it waits for kernels that run, and these for a rank that waits here.
-void load_kernels();
+// `fused`: only those for several ranks in one grid, and what delivers their calls.
+void load_kernels(bool fused);
 
-// Blocks of so many threads that a device can hold at once, of the largest kernels and a communicator of `size` ranks.
-uint32_t capacity(int device, uint32_t threads, uint32_t size);
+// Blocks of so many threads that a device can hold at once, of the largest of the same kernels and a communicator of `size` ranks.
+uint32_t capacity(int device, uint32_t threads, uint32_t size, bool fused);
 
 }  // namespace pc::cuda

@@ -150,8 +150,10 @@ void bind(py::module_& module) {
       .def_property_readonly("item", [](const UserKernels& self) { return self.item(); });
   module.def("capability", &capability, py::arg("device"), "The compute capability of a device, as in 90.");
   module.def("capacity", &capacity, py::arg("device"), py::arg("threads"), py::arg("size"),
-             py::call_guard<ReleasedGil>(),
-             "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks.");
+             py::arg("fused") = false, py::call_guard<ReleasedGil>(),
+             "Blocks of so many threads that a device can hold at once, of a communicator of `size` ranks; "
+             "`fused`: of the kernels "
+             "for several ranks in one grid. Loads them.");
   module.def("streams", &streams_in_use, py::call_guard<ReleasedGil>(),
              "Of the ranks of this process, without those of the callers.");
   module.def("has_multicast", [](int device) {

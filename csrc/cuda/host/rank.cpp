@@ -20,11 +20,12 @@ Rank::Rank(const std::string& name, int rank, int device, const SegmentOptions& 
       fused_(fused) {
   require_driver();
   const On on(device_);
-  memory_ = take_segment(name_, device_, segment_.bytes);
+  const size_t bytes = mark_of(size_);
+  memory_ = take_segment(name_, device_, bytes);
   std::memset(memory_.status, 0, sizeof(Status));
   stream_ = memory_.calls;
   service_ = memory_.service;
-  check(cudaMemsetAsync(memory_.data, 0, segment_.bytes, service_), "clearing device memory");
+  check(cudaMemsetAsync(memory_.data, 0, bytes, service_), "clearing device memory");
   check(cudaStreamSynchronize(service_), "clearing device memory");
   if (stages_host) host_copies_ = std::make_unique<HostCopies>(memory_.status);
   order_ = std::make_unique<Event>();
@@ -47,10 +48,23 @@ Rank::~Rank() {
   work_ = StreamMemory();
   scratch_ = StreamMemory();
   stage_ = StreamMemory();
+  // Nothing of this rank's reaches the memory of other processes any more. Before they were all attached nobody made a call.
+  Remains remains{memory_, std::move(multicast_), {}, {}};
+  static constexpr uint64_t kGone = 1;
+  for (const int peer : elsewhere_) {
+    static_cast<void>(cudaMemcpyAsync(segments_[static_cast<size_t>(peer)] + mark_of(rank_), &kGone,
+                                      sizeof kGone, cudaMemcpyHostToDevice, service_));
+    if (open_) remains.marks.push_back(mark_of(peer));
+  }
   static_cast<void>(cudaStreamSynchronize(service_));
-  regions_.reset();
+  if (regions_) remains.pieces = regions_->close();
   for (const PeerMemory& memory : attached_) close_memory(memory);
-  give_segment(name_, memory_, std::move(multicast_), shares_process_ || size_ == 1);
+  give_segment(name_, std::move(remains));
+}
+
+// The words behind a segment in which ranks of other processes say that they are gone.
+size_t Rank::mark_of(int rank) const {
+  return static_cast<size_t>(segment_.bytes) + static_cast<size_t>(rank) * sizeof(uint64_t);
 }
 
 std::string Rank::handle() const { return export_memory(memory_.data, device_); }
@@ -64,11 +78,12 @@ void Rank::attach(int peer, const std::string& text) {
                   cuda::keeps_lines_whole(capability(device_), memory.link);
   if (same_device) ++on_device_;
   if (memory.same_process) {
-    shares_process_ = true;
     if (same_device) fellows_.push_back(peer);
     if (std::find(devices_.begin(), devices_.end(), memory.device) == devices_.end())
       devices_.push_back(memory.device);
     ++here_;
+  } else {
+    elsewhere_.push_back(peer);
   }
   attached_.push_back(memory);
   segments_[static_cast<size_t>(peer)] = memory.data;
@@ -78,7 +93,7 @@ void Rank::open() {
   if (std::find(segments_.begin(), segments_.end(), nullptr) != segments_.end())
     throw Error(ErrorKind::bootstrap, "not all ranks are attached");
   const On on(device_);
-  load_kernels();
+  load_kernels(fused_);
   table_ = upload(segments_.data(), segments_.size() * sizeof(char*));
   // Region 0 is the address space, 1 the segments.
   std::vector<char*> regions(Regions::kMost * segments_.size(), nullptr);

@@ -123,6 +123,7 @@ class Rank {
   void launch_staged(const std::function<void(const void*, void*)>& call, const void* in, uint64_t in_bytes,
                      void* out, uint64_t out_bytes);
   const char* upload(const void* data, size_t bytes);
+  size_t mark_of(int rank) const;
 
   const std::string name_;
   const int rank_, size_, device_;
@@ -142,9 +143,10 @@ class Rank {
   std::unique_ptr<Event> order_,
       arrival_;  // the end of the last call; where a caller's stream stands
   const bool fused_;
-  std::vector<int> fellows_;  // ranks of this process on this device
-  std::vector<int> devices_;  // of the ranks of this process
-  uint32_t on_device_ = 1;    // ranks of any process
+  std::vector<int> fellows_;    // ranks of this process on this device
+  std::vector<int> devices_;    // of the ranks of this process
+  std::vector<int> elsewhere_;  // ranks of other processes
+  uint32_t on_device_ = 1;      // ranks of any process
   std::shared_ptr<Fusion> fusion_;
   uint64_t handed_in_ = 0;
   mutable std::mutex last_mutex_;
@@ -152,7 +154,7 @@ class Rank {
   bool held_ = true;                      // does the stream of this thread wait for it?
   std::shared_ptr<Event> followed_;       // where the next call begins
   std::function<void()> before_, after_;  // what its stream does besides
-  bool open_ = false, direct_ = true, shares_process_ = false, captured_ = false, whole_lines_ = true;
+  bool open_ = false, direct_ = true, captured_ = false, whole_lines_ = true;
 };
 
 }  // namespace pc::cuda

@@ -85,9 +85,14 @@ void unmap_unused(int device) {
 Regions::Regions(int rank, int size, int device, char** table, cudaStream_t service)
     : rank_(rank), size_(size), device_(device), table_(table), service_(service) {}
 
-Regions::~Regions() {
-  for (auto& [number, region] : known_)
+std::vector<std::shared_ptr<SymmetricMemory>> Regions::close() {
+  std::vector<std::shared_ptr<SymmetricMemory>> own;
+  for (auto& [number, region] : known_) {
     for (const PeerMemory& peer : region.peers) close_memory(peer);
+    own.push_back(std::move(region.own));
+  }
+  known_.clear();
+  return own;
 }
 
 uint32_t Regions::add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported,

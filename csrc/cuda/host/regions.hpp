@@ -52,7 +52,7 @@ class Regions {
 
   // `table`: in device memory, with room for kMost rows of `size` addresses.
   Regions(int rank, int size, int device, char** table, cudaStream_t service);
-  ~Regions();
+  ~Regions() { close(); }
   Regions(const Regions&) = delete;
 
   // `exported`: of all ranks; `descriptors`: of bound pieces, or none. Returns its number, the same on all ranks if they add and
@@ -60,6 +60,8 @@ class Regions {
   uint32_t add(std::shared_ptr<SymmetricMemory> own, const std::vector<std::string>& exported,
                const std::vector<int>& descriptors);
   void remove(uint32_t number);
+  // Closes what it knows; its own pieces are for whoever waits until no peer reaches them.
+  std::vector<std::shared_ptr<SymmetricMemory>> close();
   // Where peers find `bytes` from `memory` on; 0 if they are in no region.
   uint64_t place_of(const void* memory, uint64_t bytes) const;
   // The multicast address of the same; nullptr if there is none.

@@ -1,8 +1,9 @@
 #include "cuda/host/segment_pool.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <vector>
 
 #include "cuda/host/peer_memory.hpp"
 
@@ -10,14 +11,14 @@ namespace pc::cuda {
 namespace {
 
 struct Members {
-  int here = 0;                                             // ranks of one communicator in this process
-  std::vector<SegmentMemory> parked;                        // of those that are gone
-  std::vector<std::shared_ptr<MulticastMemory>> multicast;  // of the same
+  int here = 0;                 // ranks of one communicator in this process
+  std::vector<Remains> parked;  // of those that are gone
 };
 
 std::mutex mutex;
-std::map<std::string, Members>& communicators =
-    *new std::map<std::string, Members>;  // not freed without a driver
+// Neither is freed without a driver.
+std::map<std::string, Members>& communicators = *new std::map<std::string, Members>;
+std::vector<Remains>& waiting = *new std::vector<Remains>;  // for marks
 std::vector<SegmentMemory> spare;
 
 void release(const SegmentMemory& memory) {
@@ -47,6 +48,33 @@ SegmentMemory allocate(int device, size_t bytes) {
   return made;
 }
 
+// Have all ranks of other processes said that they are gone?
+bool is_marked(const Remains& one) {
+  const SegmentMemory& segment = one.segment;
+  uint64_t& word = segment.status->failure;  // pinned; no kernel of the rank's writes it any more
+  return std::all_of(one.marks.begin(), one.marks.end(), [&](uint64_t mark) {
+    return cudaMemcpyAsync(&word, segment.data + mark, sizeof word, cudaMemcpyDeviceToHost,
+                           segment.service) == cudaSuccess &&
+           cudaStreamSynchronize(segment.service) == cudaSuccess && word;
+  });
+}
+
+// Segments of `device` that peers have left since.
+void look_for_marks(int device) {
+  std::vector<Remains> seen;
+  {
+    const std::scoped_lock lock(mutex);
+    const auto first = std::partition(waiting.begin(), waiting.end(),
+                                      [&](const Remains& one) { return one.segment.device != device; });
+    std::move(first, waiting.end(), std::back_inserter(seen));
+    waiting.erase(first, waiting.end());
+  }
+  const auto first = std::partition(seen.begin(), seen.end(), is_marked);
+  const std::scoped_lock lock(mutex);
+  for (auto one = seen.begin(); one != first; ++one) spare.push_back(one->segment);
+  std::move(first, seen.end(), std::back_inserter(waiting));
+}  // and what else they held is given back
+
 }  // namespace
 
 int streams_in_use() {
@@ -57,6 +85,7 @@ int streams_in_use() {
 }
 
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
+  look_for_marks(device);
   {
     const std::scoped_lock lock(mutex);
     auto found = spare.end();  // the smallest that is large enough
@@ -76,19 +105,21 @@ SegmentMemory take_segment(const std::string& name, int device, size_t bytes) {
   return made;
 }
 
-void give_segment(const std::string& name, const SegmentMemory& memory,
-                  std::shared_ptr<MulticastMemory> multicast, bool kept) {
-  if (!kept) release(memory);
-  std::map<std::string, Members>::node_type over;  // its multicast memory is given back when the lock is
+void give_segment(const std::string& name, Remains remains) {
+  std::vector<Remains> over;  // what else they held is given back when the lock is
   const std::scoped_lock lock(mutex);
   Members& members = communicators[name];
-  if (kept) {
-    members.parked.push_back(memory);
-    members.multicast.push_back(std::move(multicast));
-  }
+  members.parked.push_back(std::move(remains));
   if (--members.here > 0) return;
-  spare.insert(spare.end(), members.parked.begin(), members.parked.end());
-  over = communicators.extract(name);
+  for (Remains& one : members.parked) {
+    if (!one.marks.empty()) {
+      waiting.push_back(std::move(one));
+      continue;
+    }
+    spare.push_back(one.segment);
+    over.push_back(std::move(one));
+  }
+  communicators.erase(name);
 }
 
 }  // namespace pc::cuda

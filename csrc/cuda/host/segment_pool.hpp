@@ -1,15 +1,19 @@
 // What a rank needs of a device, kept for later communicators of this process: the memory of its segment, and streams.
 //
 // To free device memory waits for all kernels on the device; where several ranks are in one process, one that frees would wait for
-// the kernel of another, which waits for the call that the first one is about to make. So nothing is freed before the process ends,
-// and a segment is used again when all ranks of its communicator in this process are gone: nobody writes there any more. Streams are
-// kept, too: they share a few queues in the order of their making, and two ranks in one queue would wait for each other.
+// the kernel of another, which waits for the call that the first one is about to make. And what another process has open must not be
+// freed at all. So nothing is freed before the process ends, and a segment is used again when nobody reaches it any more: when all
+// ranks of its communicator in this process are gone, and those of other processes have left their mark in it. One that dies leaves
+// none. Streams are kept, too: they share a few queues in the order of their making, and two ranks in one queue would wait for each
+// other.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/host/multicast.hpp"
+#include "cuda/host/regions.hpp"
 #include "cuda/host/runtime.hpp"
 #include "cuda/kernels/layout.hpp"
 
@@ -29,9 +33,16 @@ int streams_in_use();
 // A rank of communicator `name` begins, on the current device. Throws Error(device).
 SegmentMemory take_segment(const std::string& name, int device, size_t bytes);
 
-// It ends. `kept`: other ranks have mapped the memory in this process only, or there are none; else it is freed at once, and `multicast`
-// (or nullptr) is. That is never used again, but peers' kernels may still reach it where they have not ended.
-void give_segment(const std::string& name, const SegmentMemory& memory,
-                  std::shared_ptr<MulticastMemory> multicast, bool kept);
+// What a rank leaves behind, which kernels of its peers may still reach.
+struct Remains {
+  SegmentMemory segment;
+  std::shared_ptr<MulticastMemory> multicast;  // or nullptr
+  std::vector<std::shared_ptr<SymmetricMemory>> pieces;
+  std::vector<uint64_t>
+      marks;  // where in the segment ranks of other processes say that they are gone: offsets of words
+};
+
+// It ends.
+void give_segment(const std::string& name, Remains remains);
 
 }  // namespace pc::cuda
