@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+UNENDED = "it did not end, or ended the process"
 STACKS = os.dup(2)  # before pytest captures it: where the stacks go of what has to be ended
 
 
@@ -110,7 +111,5 @@ def results(file: Path) -> Iterator[dict[str, Any]]:
         else:
             ended[line["end"]] = line
     for test in begun:
-        line = ended.get(
-            test, {"result": "failed", "seconds": 0.0, "text": "it did not end, or ended the process"}
-        )
+        line = ended.get(test, {"result": "failed", "seconds": 0.0, "text": UNENDED})
         yield {"test": test, **{name: line[name] for name in ("result", "seconds", "text")}}

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import ml_dtypes  # noqa: F401 - names of dtypes
 import numpy as np
 
 from pycollectives.device.extension import native
@@ -13,6 +14,10 @@ from pycollectives.device.extension import native
 
 class Memory(Protocol):
     """Of the calling thread; everything runs on its own stream."""
+
+    @property
+    def stream_handle(self) -> int:
+        """That stream."""
 
     def full(self, count: int, value: float, dtype: str = "float32") -> Any:
         """An array."""
@@ -33,6 +38,15 @@ class Memory(Protocol):
         """Its last element."""
 
 
+class Typed:
+    """An array of another type over the memory of one of integers, so that no library has to know the type."""
+
+    def __init__(self, bits: Any, dtype: np.dtype[Any], stream: int) -> None:
+        self.bits, self.dtype = bits, dtype
+        kind = {"typestr": f"|V{dtype.itemsize}", "stream": stream}
+        self.__cuda_array_interface__ = bits.__cuda_array_interface__ | kind
+
+
 class CupyMemory:
     def __init__(self, number: int = 0) -> None:
         import cupy
@@ -43,8 +57,16 @@ class CupyMemory:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.use()
 
+    @property
+    def stream_handle(self) -> int:
+        return int(self.stream.ptr)
+
     def full(self, count: int, value: float, dtype: str = "float32") -> Any:
-        return self.cupy.full(count, value, dtype)
+        kind = np.dtype(dtype)
+        if kind.isbuiltin == 1:
+            return self.cupy.full(count, value, dtype)
+        bits = np.array(value, kind).view(f"u{kind.itemsize}")
+        return Typed(self.cupy.full(count, int(bits), bits.dtype), kind, self.stream_handle)
 
     def adopt(self, array: Any, value: float) -> Any:
         array.fill(value)  # CuPy's, as it is imported
@@ -65,14 +87,17 @@ class CupyMemory:
         return lambda: graph.launch(self.stream)
 
     def value(self, array: Any) -> float:
-        return float(array[-1])
+        if not isinstance(array, Typed):
+            return float(array[-1])
+        bits = np.array(int(array.bits[-1]), f"u{array.dtype.itemsize}")
+        return float(bits.view(array.dtype))
 
 
 class _HostArray:
     """Host memory that says that it is a device's."""
 
     def __init__(self, memory: np.ndarray[Any, Any], stream: int, keep: Any = None) -> None:
-        self.memory, self.keep = memory, keep
+        self.memory, self.keep, self.dtype = memory, keep, memory.dtype
         self.__cuda_array_interface__ = memory.__array_interface__ | {"stream": stream, "version": 3}
 
 
@@ -81,6 +106,10 @@ class EmulatedMemory:
         self.module = native(emulated=True)
         self.module.use_device(number)
         self.stream = self.module.make_stream()
+
+    @property
+    def stream_handle(self) -> int:
+        return int(self.stream)
 
     def full(self, count: int, value: float, dtype: str = "float32") -> _HostArray:
         return _HostArray(np.full(count, value, dtype), self.stream)

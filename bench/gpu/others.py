@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pycollectives.device.extension import native
 
-ITEM = 4
+from .memory import Memory
+from .timing import BYTES, Wish, blocks, expected, theirs
+
+ITEM = BYTES["float32"]
+BY_NCCL = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 
 
 def missing(emulated: bool) -> dict[str, str]:
     """What is not compared, and why."""
     if emulated:
         return dict.fromkeys(("cupy", "torch", "nccl"), "the emulated device")
-    found = (
-        {} if switched(emulated) > 1 else {"multicast": "no switch with multicast between several devices"}
-    )
+    found = {} if switched(emulated) else {"multicast": "no switch with multicast between several devices"}
     found |= {name: "not installed" for name in ("cupy", "torch") if not importlib.util.find_spec(name)}
     if "cupy" in found:
         return found | {"nccl": "CuPy, whose binding is used, is not installed"}
     if not getattr(nccl_module(), "available", False):
         found["nccl"] = "not installed, or not found by CuPy"
-    elif native(emulated=False).device_count() < 2:
+    elif devices(emulated) < 2:
         found["nccl"] = "one device, and NCCL refuses several ranks on it"
     return found
 
@@ -42,36 +42,44 @@ def nccl_module() -> Any:
             return None
 
 
-def switched(emulated: bool) -> int:
-    """The devices that can be reached by multicast; of the emulated ones, a few."""
-    module = native(emulated)
-    count = min(module.device_count(), 3 if emulated else 8)
-    return count if all(module.has_multicast(number) for number in range(count)) else 0
+def devices(emulated: bool) -> int:
+    """How many ranks have a device each; of the emulated ones, a few."""
+    return min(int(native(emulated).device_count()), 3 if emulated else 8)
 
 
-def on_one_device(emulated: bool, ranks: int, nbytes: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+def switched(emulated: bool) -> bool:
+    """Is there a switch that reaches all of them?"""
+    module, count = native(emulated), devices(emulated)
+    return count > 1 and all(module.has_multicast(number) for number in range(count))
+
+
+Made = tuple[Callable[[], Any], Callable[[], bool]]  # a call, and what says whether its result is right
+
+
+def on_one_device(emulated: bool, ranks: int, nbytes: int) -> Iterator[tuple[str, Made]]:
     """An all-reduce of `ranks` vectors in one device's memory: the sum, then a copy for each."""
     absent, count = missing(emulated), max(1, nbytes // ITEM)
     if "cupy" not in absent:
         import cupy
 
-        yield "CuPy: adds and copies", _sums(cupy, [cupy.ones(count, cupy.float32) for _ in range(ranks)])
+        vectors = [cupy.ones(count, cupy.float32) for _ in range(ranks)]
+        yield "CuPy: adds and copies", _sums(cupy, vectors)
     if "torch" not in absent:
         import cupy
         import torch
 
         vectors = [torch.ones(count, dtype=torch.float32, device="cuda") for _ in range(ranks)]
-        call = _sums(torch, vectors)
+        call, is_right = _sums(torch, vectors)
 
         def on_that_stream() -> None:
             stream = torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)
             with torch.cuda.stream(stream):
                 call()
 
-        yield "PyTorch: adds and copies", on_that_stream
+        yield "PyTorch: adds and copies", (on_that_stream, is_right)
 
 
-def _sums(library: Any, vectors: list[Any]) -> Callable[[], None]:
+def _sums(library: Any, vectors: list[Any]) -> Made:
     total = library.empty_like(vectors[0])
     outputs = [library.empty_like(v) for v in vectors]
 
@@ -82,47 +90,32 @@ def _sums(library: Any, vectors: list[Any]) -> Callable[[], None]:
         for out in outputs:
             out[...] = total
 
-    return call
+    return call, lambda: all(float(out[-1]) == len(vectors) for out in outputs)
 
 
-def nccl(emulated: bool, nbytes: int) -> Iterator[tuple[str, int, Callable[[], float]]]:
-    """NCCL's all-reduce with a rank on each device: its name, the ranks, and what measures it, in microseconds."""
-    if "nccl" in missing(emulated):
-        return
-    import cupy
+def by_nccl(wish: Wish, verb: str, ranks: int, nbytes: int) -> float:
+    """Microseconds of a collective of NCCL's with a rank on each device; timed and checked as ours are."""
+    nccl = nccl_module()
+    name = nccl.get_unique_id()
 
-    n = cupy.cuda.runtime.getDeviceCount()
-
-    def measure() -> float:
-        nccl = nccl_module()
-        comms = nccl.NcclCommunicator.initAll(n)
-        count, streams, x = max(1, nbytes // ITEM), [], []
-        for number in range(n):
-            with cupy.cuda.Device(number):
-                streams.append(cupy.cuda.Stream(non_blocking=True))
-                x.append(cupy.ones(count, cupy.float32))
+    def make(rank: int, memory: Memory) -> Made:
+        comm = nccl.NcclCommunicator(ranks, name, rank)  # meets the others
+        given, taken = blocks(verb, max(1, nbytes // ITEM), ranks)
+        x, out = memory.full(given, rank + 1), memory.full(taken, 0)
+        stream, kind, op = memory.stream_handle, nccl.NCCL_FLOAT32, nccl.NCCL_SUM
+        memory.synchronize()
 
         def call() -> None:
-            nccl.groupStart()
-            for comm, one, stream in zip(comms, x, streams, strict=True):
-                comm.allReduce(
-                    one.data.ptr, one.data.ptr, count, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr
-                )
-            nccl.groupEnd()
+            at = x.data.ptr, out.data.ptr
+            if verb == "all_reduce":
+                comm.allReduce(*at, given, kind, op, stream)
+            elif verb == "reduce_scatter":
+                comm.reduceScatter(*at, taken, kind, op, stream)
+            elif verb == "all_gather":
+                comm.allGather(*at, given, kind, stream)
+            else:
+                comm.broadcast(*at, given, kind, 0, stream)
 
-        def wait() -> None:
-            for stream in streams:
-                stream.synchronize()
+        return call, lambda: memory.value(out) == expected(verb, rank, ranks)
 
-        call()
-        wait()
-        times = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            for _ in range(20):
-                call()
-            wait()
-            times.append((time.perf_counter() - begin) / 20)
-        return 1e6 * statistics.median(times)
-
-    yield f"NCCL, {n} devices", n, measure
+    return theirs(wish, ranks, make)

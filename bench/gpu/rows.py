@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .limits import lines
+from .limits import UNENDED, lines
 
 
 @dataclass
@@ -40,12 +40,6 @@ def collected(file: Path) -> dict[str, Any] | None:
         found |= {name: line[name] for name in found if name in line}
         if (key := line.get("begin")) is not None and key not in rows and key not in none:
             what, ranks, nbytes = key.rsplit(", ", 2)
-            lost = Row(
-                what,
-                "",
-                int(ranks.split()[0]),
-                int(nbytes.split()[0]),
-                error="did not end, or ended the process",
-            )
+            lost = Row(what, "", int(ranks.split()[0]), int(nbytes.split()[0]), error=UNENDED)
             rows[key] = asdict(lost)
     return found | {"rows": list(rows.values())} if known else None

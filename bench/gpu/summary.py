@@ -35,7 +35,8 @@ def goals(rows: Rows) -> Iterator[tuple[str, str, str]]:
     yield share("copy kernel at 90 % of the measured copy", "copy kernel", 0.9)
     yield share("n-ary reduction at 90 % of it", "n-ary reduction kernel", 0.9)
     yield share("two-shot of 8 ranks at 85 % of the traffic bound", "native two-shot", 0.85, 8)
-    yield below("8 bytes under 8 us with the launch", "8 bytes, native one-shot", 8)
+    # A call that is waited for: in a row of calls launches overlap with kernels.
+    yield below("8 bytes under 8 us with the launch", "8 bytes, native one-shot, call and wait", 8)
     yield below("8 bytes under 4 us in a graph", "8 bytes, native one-shot, in a graph", 4)
     yield _rings(good)
 
@@ -79,10 +80,10 @@ def markdown(found: dict[str, Any]) -> str:
     bounded = [row for row in rows if row["traffic"]]
     lines += ["", "## Kernels against the copy bandwidth", ""]
     lines += _rows(bounded, lambda row: f"{row['share']:.0%}", "of the copy bandwidth")
-    lines += ["", "## All-reduce and latencies", ""]
+    lines += ["", "## Collectives and latencies", ""]
     rest = sorted(
         (row for row in rows if not row["traffic"]),
-        key=lambda row: (row["nbytes"], row["ranks"], row["microseconds"]),
+        key=lambda row: (row["nbytes"], row["ranks"], row["verb"], row["microseconds"]),
     )
     lines += _rows(rest, lambda row: f"{row['nbytes'] / max(row['microseconds'], 1e-9) / 1e3:.3g}", "GB/s")
     if wrong := [row for row in rows if row["error"]]:

@@ -57,11 +57,15 @@ def test_measurements(tmp_path: Path) -> None:
     assert not [row for row in rows if row["error"]] and found["measured"]["left_out"] == 0
     kinds = {row["what"] for row in rows}
     assert {"copy kernel", "n-ary reduction kernel", "native two-shot", "ring", "double_binary_tree"} <= kinds
-    assert {"8 bytes, native one-shot", "8 bytes, native one-shot, in a graph"} <= kinds
-    assert {"launch of one rank, native", "launch of one rank, interpreted"} <= kinds
-    assert {"8 bytes, one launch, native one-shot", "one launch, native two-shot"} <= kinds
-    ways = ("by the switch, in place", "by the switch, copied", "not by the switch")
-    assert {f"all_reduce on 3 devices, {way}" for way in ways} <= kinds
+    for what in ("launch of one rank, native", "8 bytes, native one-shot", "8 bytes, interpreted one-shot"):
+        assert {f"{what}, {way}" for way in ("call and wait", "calls in a row", "in a graph")} <= kinds
+    assert {"8 bytes, one launch, native one-shot, call and wait", "one launch, native two-shot"} <= kinds
+    ways = ("by the switch, in place", "by the switch, copied", "not by the switch", "interpreted")
+    assert {f"{verb} on 3 devices, {way}" for verb in ("all_reduce", "broadcast") for way in ways} <= kinds
+    for verb in ("broadcast", "all-gather"):
+        assert {f"native {verb}", f"interpreted {verb}"} <= kinds
+    assert {"LL, ring", "LL128, ring", "Simple, one_shot", "native two-shot of bfloat16"} <= kinds
+    assert {"all_to_all direct", "reduce binomial", "scan linear", "reduce_scatter ring"} <= kinds
     assert all(row["microseconds"] > 0 for row in rows)
     assert "| ring | 3 | 2 KiB |" in text and "Not compared: nccl" in text
     unmeasured = [goal for goal, measured, _ in goals(rows) if measured.startswith("not measured")]
@@ -188,7 +192,7 @@ def test_rows_that_hang(tmp_path: Path) -> None:
 
 def test_rows_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each row ends its process: none begins when the time of all is over, and the report says so."""
-    check, clock, begun = gpu_check.Check(True, 30.0, tmp_path), [time.monotonic()], []
+    check, clock, begun = gpu_check.Check(True, 3.5, tmp_path), [time.monotonic()], []
 
     def run(*command: str, limit: float) -> tuple[int, str]:
         begun.append(limit)
@@ -243,6 +247,7 @@ def test_goals() -> None:
     def row(what: str, ranks: int, microseconds: float, share: float) -> dict[str, Any]:
         return {
             "what": what,
+            "verb": "",
             "ranks": ranks,
             "microseconds": microseconds,
             "share": share,
@@ -255,8 +260,9 @@ def test_goals() -> None:
         row("copy kernel", 1, 5, 0.95),
         row("native two-shot", 4, 5, 0.2),
         row("native two-shot", 8, 5, 0.84),
-        row("8 bytes, native one-shot", 2, 7.9, 0),
-        row("8 bytes, native one-shot", 8, 8.1, 0),
+        row("8 bytes, native one-shot, calls in a row", 2, 5, 0),
+        row("8 bytes, native one-shot, call and wait", 2, 7.9, 0),
+        row("8 bytes, native one-shot, call and wait", 8, 8.1, 0),
         row("8 bytes, native one-shot, in a graph", 2, 3, 0),
         row("interpreted ring", 4, 104, 0),
         row("hand-written ring", 4, 100, 0),
