@@ -38,6 +38,7 @@ CASES = {
     "3x3 float64": (MATRIX3, "float64", 2, "blocks"),
     "filled record": (SUM_AND_LAST, np.dtype(PAIR.descr, align=True), 1, "items"),
 }
+RELEASES = {"simple": 2, "ll": 1, "ll128": 0, "direct": 2}  # as in test_sass.py
 
 
 def careful(a: Any, b: Any) -> Any:
@@ -79,6 +80,7 @@ def linked(case: str, fused: bool) -> bytes:
 )
 def test_every_form(case: str, fused: bool, tmp_path: Path) -> None:
     """The kernels of the form are there, and the operator is inlined: nothing calls it, and it is no function any more.
+    They move 16 bytes at a time, and have no more fences than kernels of ours.
 
     `fused`: those for ranks that share a launch."""
     file = tmp_path / "linked.cubin"
@@ -92,6 +94,10 @@ def test_every_form(case: str, fused: bool, tmp_path: Path) -> None:
     way = "pc_user_fused_" if fused else "pc_user_"
     assert {kernel.name for kernel in kernels} == {f"{way}{protocol}_{form}" for protocol in protocols}
     assert linking.SYMBOL.encode() not in linked(case, fused)
+    for kernel in kernels:
+        assert kernel.count(r"LDG\.E.*128.*") >= 2 and kernel.count(r"STG\.E.*128.*") >= 2, kernel
+        releases = RELEASES[kernel.name.removeprefix(way).split("_")[0]]
+        assert kernel.count(r"MEMBAR.*SYS.*") == kernel.count(r"MEMBAR.*") == releases, kernel
     if not CASES[case][0].shape:  # elements and records that fill vectors stay in registers
         assert all(kernel.stack == 0 for kernel in kernels), sass.table(kernels)
     if CASES[case][0] is AFFINE:

@@ -15,6 +15,8 @@
 #define PC_KERNEL(threads)
 #define PC_PARAMETER const
 #define PC_SHARED_MEMORY(name) char* name = ::pc::emulation::shared_memory()
+#define PC_INVOKE(kernel, Argument) \
+  [](const void* argument) { kernel(*static_cast<const Argument*>(argument)); }
 
 #define threadIdx (::pc::emulation::self().thread)
 #define blockIdx (::pc::emulation::self().block)
