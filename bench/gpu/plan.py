@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,8 +35,11 @@ def plan(wish: Wish) -> Rows:
     yield from guarded("several devices", lambda: on_devices(wish))
     yield from protocols(wish)
     yield from small_floats(wish)
-    yield from algorithms(wish, REST, (wish.ranks[-1],), wish.sizes[1:])
-    yield from algorithms(wish, ("all_reduce",), (wish.ranks[-1], *wish.ranks[:-1]), wish.sizes)
+    brief = replace(wish, rounds=min(wish.rounds, 3), round_seconds=wish.round_seconds / 2)  # they are many
+    most, few = (wish.ranks[-1],), (wish.sizes[1], wish.sizes[-1])
+    yield from algorithms(brief, ("all_reduce",), most, wish.sizes)
+    yield from algorithms(brief, REST, most, few)
+    yield from algorithms(brief, ("all_reduce",), wish.ranks[:-1], few)
 
 
 def row(
@@ -114,7 +118,7 @@ def protocols(wish: Wish) -> Rows:
     for n in (wish.ranks[-1], wish.ranks[0]):
         for nbytes in wish.protocol_sizes:
             for protocol, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple")):
-                for algorithm in ("one_shot", "ring"):
+                for algorithm in ("one_shot", "ring") if n == wish.ranks[-1] else ("ring",):
                     what, size = f"{name}, {algorithm}", nbytes if nbytes < 16 * n else whole(nbytes, n)
                     yield row(wish, what, "all_reduce", n, size, algorithm, native=False, protocol=protocol)
 
@@ -134,7 +138,7 @@ def small_floats(wish: Wish) -> Rows:
 def algorithms(wish: Wish, verbs: tuple[str, ...], ranks: tuple[int, ...], sizes: tuple[int, ...]) -> Rows:
     """Every algorithm, interpreted."""
     for n in ranks:
-        for nbytes in sizes:
+        for nbytes in dict.fromkeys(sizes):
             for verb in verbs:
                 for algorithm in names(verb):
                     what = algorithm if verb == "all_reduce" else f"{verb} {algorithm}"

@@ -46,7 +46,7 @@ class Wish:
     graph_calls: int = 20
 
     @property
-    def memory(self) -> Callable[..., Memory]:
+    def memory(self) -> type[CupyMemory | EmulatedMemory]:
         return EmulatedMemory if self.emulated else CupyMemory
 
     def options(self, **changes: Any) -> Options:
@@ -192,6 +192,7 @@ def ours(
         return slowest(run_threads(ranks, whole, make=make))
     finally:
         gc.collect()  # streams and memory of the ranks are for the next row
+        wish.memory.give_back()
 
 
 class Meeting:

@@ -29,7 +29,7 @@ def pair() -> Iterator[Processes]:
         yield ranks
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sharing(pair: Processes) -> Processes:
     """The same where the driver lets processes share memory, which containers may be denied."""
     if why := pair.run(device_ranks.obstacle)[0]:

@@ -1,7 +1,8 @@
-"""As much of CuPy, with its binding of NCCL, as the measurements use: over the emulated device, whose memory is the host's."""
+"""As much of CuPy, with its binding of NCCL, and of PyTorch, as the measurements use: over the emulated device."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import threading
@@ -106,6 +107,7 @@ def modules(device: Any, ranks: int) -> dict[str, ModuleType]:
         ones=lambda count, dtype: ndarray(np.ones(count, dtype)),
         empty_like=lambda x: ndarray(np.empty_like(x.memory)),
         add=add,
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
     )
     vars(cuda).update(
         Device=lambda number: SimpleNamespace(use=lambda: device.use_device(number)),
@@ -123,3 +125,26 @@ def modules(device: Any, ranks: int) -> dict[str, ModuleType]:
         ),
     )
     return {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": nccl}
+
+
+def torch() -> ModuleType:
+    """As much of PyTorch as its sums use; `used`: the streams that were current."""
+    made, used = ModuleType("torch"), []
+    made.__spec__ = importlib.machinery.ModuleSpec("torch", None)
+
+    def ones(count: int, dtype: Any, device: str) -> ndarray:
+        assert device == "cuda"
+        return ndarray(np.ones(count, dtype))
+
+    vars(made).update(
+        used=used,
+        float32=np.float32,
+        ones=ones,
+        empty_like=lambda x: ndarray(np.empty_like(x.memory)),
+        add=lambda a, b, out: np.add(a.memory, b.memory, out=out.memory),
+        cuda=SimpleNamespace(
+            ExternalStream=lambda pointer: pointer,
+            stream=lambda stream: contextlib.nullcontext(used.append(stream)),
+        ),
+    )
+    return made

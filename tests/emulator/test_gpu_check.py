@@ -192,7 +192,7 @@ def test_rows_that_hang(tmp_path: Path) -> None:
 
 def test_rows_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each row ends its process: none begins when the time of all is over, and the report says so."""
-    check, clock, begun = gpu_check.Check(True, 3.5, tmp_path), [time.monotonic()], []
+    check, clock, begun = gpu_check.Check(True, 3.2, tmp_path), [time.monotonic()], []
 
     def run(*command: str, limit: float) -> tuple[int, str]:
         begun.append(limit)
@@ -206,6 +206,31 @@ def test_rows_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     step = check.measure()
     assert len(begun) == 2 and step.result == "failed" and step.note.endswith("; not all were begun")
     assert check.measured is not None and check.measured["left_out"] is None
+
+
+def test_tests_that_the_time_was_not_enough_for(tmp_path: Path) -> None:
+    """The step has not passed; the test that was running has not failed."""
+    file = tmp_path / "test_made_up.py"
+    file.write_text("import time\ndef test_right(): pass\ndef test_long(): time.sleep(60)\n")
+    step = gpu_check.Check(True, 1.0, tmp_path).tests(str(file), limit=4)
+    assert (
+        step.result == "incomplete"
+        and step.note == "1 passed, 0 failed, 0 skipped; the time was not enough for all"
+    )
+
+
+def test_rows_that_the_time_was_not_enough_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = gpu_check.Check(True, 1.0, tmp_path)
+    for left_out, result in ((7, "incomplete"), (0, "passed")):
+
+        def run(*command: str, limit: float, left_out: int = left_out) -> tuple[int, str]:
+            append(Path(command[3]), row={"what": "ring", "verb": "", "ranks": 2, "nbytes": 8, "error": ""})
+            append(Path(command[3]), left_out=left_out)
+            return 0, ""
+
+        monkeypatch.setattr(check, "run", run)
+        step = check.measure()
+        assert step.result == result and ("not enough for 7 more" in step.note) == bool(left_out), step.note
 
 
 def test_a_device_that_compute_sanitizer_does_not_know(tmp_path: Path) -> None:

@@ -60,11 +60,18 @@ def test_graphs_and_copies() -> None:
     assert copy_bandwidth(WISH) > 0
 
 
-def test_sums_by_cupy() -> None:
-    """Right, and timed as ours are."""
-    rows = list(by_others(WISH))
-    assert {row.what for row, _ in rows} == {"CuPy: adds and copies"}
-    assert all(run() > 0 for _, run in rows)
+def test_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By CuPy and by PyTorch, on the stream that is waited for."""
+    torch = fake_cupy.torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    seen = set()
+    for row, run in by_others(WISH):
+        seen.add(row.what)
+        assert run() > 0, row
+        assert bool(torch.used) == row.what.startswith("PyTorch")
+        assert set(torch.used) <= {sys.modules["cupy"].cuda.get_current_stream().ptr}
+        torch.used.clear()
+    assert seen == {"CuPy: adds and copies", "PyTorch: adds and copies"}
 
 
 def test_a_wrong_sum_is_noticed(cupy: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
