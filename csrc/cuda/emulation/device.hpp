@@ -14,6 +14,7 @@
 #define PC_NOINLINE [[gnu::noinline]] static
 #define PC_KERNEL(threads)
 #define PC_PARAMETER const
+#define PC_CALLER(kernel, C) [](const void* call) { kernel(*static_cast<const C*>(call)); }
 #define PC_SHARED_MEMORY(name) char* name = ::pc::emulation::shared_memory()
 
 #define threadIdx (::pc::emulation::self().thread)
