@@ -12,6 +12,7 @@ import on_device
 import on_gpu
 import pytest
 import reference
+import special_values
 import user_ops
 from calls import Call
 
@@ -71,6 +72,25 @@ def test_deterministic(dtype: str) -> None:
         for n in (1, 67, 501)
     ]
     on_gpu.run(4, calls.check_all, made)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("any_kernel", [False, True])
+def test_special_values(native: bool, any_kernel: bool) -> None:
+    """NaN, infinities, zeros of both signs, subnormals, overflow: to the bit, as on the CPU."""
+    algorithms = ("one_shot", "ring")
+
+    def fn(comm: Any) -> None:
+        for dtype in special_values.INTEGERS + special_values.FLOATS:
+            special_values.all_pairs(comm, dtype, algorithms)
+        for dtype in special_values.INTEGERS:
+            special_values.averages_truncate(comm, dtype, algorithms)
+            special_values.scaled_sums_saturate(comm, dtype, algorithms)
+        special_values.small_floats_overflow(comm, algorithms)
+        special_values.subnormals_stay(comm, algorithms)
+        special_values.large_integers_are_exact(comm, algorithms)
+
+    on_gpu.run(2, fn, native=native, any_kernel=any_kernel)
 
 
 def test_soak() -> None:
