@@ -9,11 +9,7 @@ namespace pc::cuda {
 
 template <auto K, class C>
 Kernel kernel_of(const char* name) {
-#ifdef __CUDACC__
-  return {reinterpret_cast<const void*>(K), nullptr, name};
-#else
-  return {reinterpret_cast<const void*>(K), [](const void* call) { K(*static_cast<const C*>(call)); }, name};
-#endif
+  return {reinterpret_cast<const void*>(K), PC_CALLER(K, C), name};
 }
 
 // Calls `f(reducer, name)` with the reducer of a wish, as a null pointer to it.
