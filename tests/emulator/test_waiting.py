@@ -51,11 +51,10 @@ def allocate_scratch(copies: Any, plain: int) -> None:
     ],
 )
 def test_a_kernel_waits_for_the_thread_that_waits_for_it(act: Callable[[Any, int], None], what: str) -> None:
+    copies, plain = emulated.device().Copies(0), emulated.device().malloc(100)
     launched = threading.Event()
 
     def fn(comm: Any) -> str:
-        copies, plain = emulated.device().Copies(0), emulated.device().malloc(100)
-        comm.barrier()
         if comm.rank == 0:
             work = comm.all_reduce(np.ones(9), async_op=True)
             launched.set()
@@ -75,11 +74,10 @@ def test_a_kernel_waits_for_the_thread_that_waits_for_it(act: Callable[[Any, int
 
 def test_whoever_has_launched_may_wait() -> None:
     """Its kernels end when the others have launched theirs, which Python's lock does not keep them from."""
+    copies, plain = emulated.device().Copies(0), emulated.device().malloc(100)
     waited = threading.Event()
 
     def fn(comm: Any) -> bool:
-        copies, plain = emulated.device().Copies(0), emulated.device().malloc(100)
-        comm.barrier()
         if comm.rank:
             waited.wait()
         work = comm.all_reduce(np.ones(9), async_op=True)
