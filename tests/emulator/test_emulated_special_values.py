@@ -15,8 +15,6 @@ KERNELS = {
     "interpreter": device.emulated(),
     "any": device.emulated(any_kernel=True),
     "native": device.emulated(native=True),
-    "native any": device.emulated(native=True, any_kernel=True),
-    "fused": device.emulated(fused=True),
 }
 ALGORITHMS = ("one_shot", "two_shot", "ring")  # the native kernels have the first two
 
