@@ -3,7 +3,8 @@
 PYCOLLECTIVES_CUDA        auto (default): build the extension where there is an nvcc; 1: fail if there is none; 0: do not;
                           only: as 1, and nothing else is built
 PYCOLLECTIVES_WARNINGS    allowed: a compiler's warning is no error (in a source distribution it never is)
-PYCOLLECTIVES_CUDA_ARCHS  compute capabilities, as in "90" (default) or "80;90;100;120+PTX" (wheels)
+PYCOLLECTIVES_CUDA_ARCHS  compute capabilities, as in "90"; default: "80;90;100;120+PTX" in a wheel, which `pip install .` makes,
+                          too; else "90"
 NVCC, CUDA_HOME, CUDA_PATH, CUDAHOSTCXX  as usual; else PATH, and the wheels:
                           pip install 'cuda-toolkit[nvcc,cudart,cccl,nvvm,crt]'
 """
@@ -47,6 +48,13 @@ def toolkit(nvcc: str) -> Path:
     return Path(nvcc).resolve().parent.parent
 
 
+def architectures() -> str:
+    """Those to build for: a wheel is for any device, also of later architectures, by PTX."""
+    return os.environ.get("PYCOLLECTIVES_CUDA_ARCHS") or (
+        WHEELS if "bdist_wheel" in sys.argv else DEVELOPMENT
+    )
+
+
 def code_for(architectures: str, *, linkable: bool = False) -> list[str]:
     """nvcc's flags for a list like "80;90+PTX". `linkable`: for LTO-IR, which is completed at run time."""
     flags = []
@@ -64,7 +72,7 @@ class Toolkit:
 
     def __init__(self, nvcc: str) -> None:
         self.nvcc, self.root = nvcc, toolkit(nvcc)
-        self.architectures = os.environ.get("PYCOLLECTIVES_CUDA_ARCHS", DEVELOPMENT)
+        self.architectures = architectures()
         folders = [self.root / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
         self.libraries = next((f for f in folders if (f / "libcudart_static.a").exists()), None)
         if self.libraries is None:

@@ -32,6 +32,15 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
+// Deletes what waits at its end, and that perhaps for calls that other threads are about to make.
+struct WithoutGil {
+  template <class T>
+  void operator()(T* what) const {
+    const ReleasedGil release;
+    delete what;
+  }
+};
+
 class HeldGil {
  public:
   HeldGil() : state_(take_gil([] { return PyGILState_Ensure(); })) {}

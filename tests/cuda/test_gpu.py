@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from typing import Any
 
 import calls
@@ -12,11 +13,12 @@ import on_device
 import on_gpu
 import pytest
 import reference
+import special_values
 import user_ops
 from calls import Call
 
 import pycollectives as pc
-from pycollectives.device import Options, emulated
+from pycollectives.device import Options, emulated, guard
 from pycollectives.device.extension import native
 
 pytestmark = on_gpu.needs_gpu
@@ -74,6 +76,25 @@ def test_deterministic(dtype: str) -> None:
     on_gpu.run(4, calls.check_all, made)
 
 
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("any_kernel", [False, True])
+def test_special_values(native: bool, any_kernel: bool) -> None:
+    """NaN, infinities, zeros of both signs, subnormals, overflow: to the bit, as on the CPU."""
+    algorithms = ("one_shot", "ring")
+
+    def fn(comm: Any) -> None:
+        for dtype in special_values.INTEGERS + special_values.FLOATS:
+            special_values.all_pairs(comm, dtype, algorithms)
+        for dtype in special_values.INTEGERS:
+            special_values.averages_truncate(comm, dtype, algorithms)
+            special_values.scaled_sums_saturate(comm, dtype, algorithms)
+        special_values.small_floats_overflow(comm, algorithms)
+        special_values.subnormals_stay(comm, algorithms)
+        special_values.large_integers_are_exact(comm, algorithms)
+
+    on_gpu.run(2, fn, native=native, any_kernel=any_kernel)
+
+
 def test_soak() -> None:
     """Random calls on sub-groups."""
     assert on_gpu.run(4, catalogue.soak, 300, 7) == [300] * 4
@@ -90,6 +111,64 @@ def test_a_disagreement_ends_the_kernels() -> None:
 
     found = on_gpu.run(3, fn)
     assert "MismatchError" in found and "nothing" not in found
+
+
+def raised(call: Any) -> str:
+    """The name of the error that a call raises."""
+    try:
+        call()
+    except pc.CollectiveError as error:
+        return type(error).__name__
+    return ""
+
+
+def works(comm: Any) -> bool:
+    return bool((comm.all_reduce(np.full(700, 2.0, np.float32), algorithm="two_shot") == 2 * comm.size).all())
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_timeout_ends_the_kernels(native: bool) -> None:
+    """Those that wait for a rank that does not call; communicators that are made afterwards work."""
+
+    def fn(comm: Any) -> str:
+        assert works(comm)
+        return raised(lambda: comm.all_reduce(np.ones(700), timeout=0.5)) if comm.rank == 0 else ""
+
+    assert on_gpu.run(2, fn, native=native) == ["CollectiveTimeoutError", ""]
+    assert on_gpu.run(2, works, native=native) == [True] * 2
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_an_abort_ends_the_kernels(native: bool) -> None:
+    over = threading.Event()
+
+    def fn(comm: Any) -> str:
+        assert works(comm)
+        if comm.rank:
+            over.wait(on_gpu.TIMEOUT)
+            return ""
+        threading.Timer(0.3, comm.abort).start()
+        try:
+            return raised(lambda: comm.all_reduce(np.ones(700)))
+        finally:
+            over.set()
+
+    assert on_gpu.run(2, fn, native=native, meets=False) == ["AbortedError", ""]
+    assert on_gpu.run(2, works, native=native) == [True] * 2
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_peer_that_leaves_ends_the_kernels(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    monkeypatch.setattr(guard, "GRACE", 0.3)
+
+    def fn(comm: Any) -> str:
+        assert works(comm)
+        return "" if comm.rank else raised(lambda: comm.all_reduce(np.ones(700)))
+
+    # The emulated device knows that nobody will come.
+    expected = "DeviceError" if on_gpu.EMULATED else "PeerError"
+    assert on_gpu.run(2, fn, native=native, meets=False) == [expected, ""]
+    assert on_gpu.run(2, works, native=native) == [True] * 2
 
 
 needs_numba = pytest.mark.skipif(

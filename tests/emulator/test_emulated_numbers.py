@@ -37,6 +37,19 @@ def test_every_operator(dtype: str, any_kernel: bool) -> None:
     calls.agree(made, digests)
 
 
+@pytest.mark.parametrize("any_kernel", [False, True])
+@pytest.mark.parametrize("protocol", ["simple", "ll", "ll128"])
+def test_every_protocol(protocol: str, any_kernel: bool) -> None:
+    """With every operator of every type, which `test_every_operator` leaves to chance."""
+    made = [
+        Call("all_reduce", ("two_shot", "ring")[i % 2], op, dtype, (83,), exact=op == "prod", seed=i)
+        for dtype in reference.DTYPES
+        for i, op in enumerate(reference.operators(dtype))
+    ]
+    digests = emulated.run(3, calls.check_all, made, options=device.emulated(protocol, any_kernel=any_kernel))
+    calls.agree(made, digests)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_deterministic(dtype: str) -> None:
     """The left fold in rank order, to the bit, as on the CPU."""

@@ -14,9 +14,8 @@
 #define PC_NOINLINE [[gnu::noinline]] static
 #define PC_KERNEL(threads)
 #define PC_PARAMETER const
+#define PC_CALLER(kernel, C) [](const void* call) { kernel(*static_cast<const C*>(call)); }
 #define PC_SHARED_MEMORY(name) char* name = ::pc::emulation::shared_memory()
-#define PC_INVOKE(kernel, Argument) \
-  [](const void* argument) { kernel(*static_cast<const Argument*>(argument)); }
 
 #define threadIdx (::pc::emulation::self().thread)
 #define blockIdx (::pc::emulation::self().block)

@@ -47,7 +47,11 @@ void after_store() {
 unsigned coin() { return static_cast<unsigned>(scheduler().draw() >> 7 & 1); }
 
 void tear() {
-  if (scheduler().draw() % 4 == 0) scheduler().next();
+  Scheduler& s = scheduler();
+  if (s.draw() % 4) return;
+  const uint64_t before = s.statistics.switches;
+  s.next();
+  s.statistics.torn += s.statistics.switches != before;
 }
 
 void spin(const char* what, int peer, uint64_t number) {

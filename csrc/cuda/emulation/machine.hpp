@@ -78,6 +78,7 @@ struct Options {
 
 struct Statistics {
   uint64_t switches = 0, scope_errors = 0;
+  uint64_t torn = 0, starved = 0;  // others ran between the halves of a line; instead of a block that starves
 };
 
 // A grid to run. `rank`, as if on a GPU of its own: memory that another one wrote takes a release to the system. Blocks begin when

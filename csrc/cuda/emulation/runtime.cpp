@@ -109,6 +109,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "operation not permitted on an event last recorded in a capturing stream";
     case cudaErrorLaunchFailure:
       return "the kernels of a stream hang";
+    case cudaErrorNotLoaded:
+      return "the kernel was not loaded before, or needs a larger stack: either waits for kernels that run";
+    case cudaErrorNeverReturns:
+      return "it would wait for a kernel that waits for this thread";
   }
   return "unknown error";
 }
@@ -158,11 +162,14 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 
+// Plain allocation and its end may wait for all kernels of the device: here they always do.
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  if (const cudaError_t error = wait_for_kernels("device memory is allocated")) return error;
   if (shared_.load()) return share(pointer, bytes);
   return allocate(pointer, bytes);
 }
 cudaError_t cudaFree(void* pointer) {
+  if (const cudaError_t error = wait_for_kernels("device memory is freed")) return error;
   if (!forget_shared(pointer)) std::free(pointer);
   return cudaSuccess;
 }
@@ -171,17 +178,15 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   later(stream, [=] { std::free(pointer); });
   return cudaSuccess;
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
-  attributes->numRegs = 0;
-  return cudaSuccess;
-}
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  if (const cudaError_t error = wait_for_kernels("pinned memory is allocated")) return error;
   const cudaError_t error = allocate(pointer, bytes);
   const std::scoped_lock lock(mutex_);
   if (!error) pinned[static_cast<char*>(*pointer)] = bytes;
   return error;
 }
 cudaError_t cudaFreeHost(void* pointer) {
+  if (const cudaError_t error = wait_for_kernels("pinned memory is freed")) return error;
   {
     const std::scoped_lock lock(mutex_);
     pinned.erase(static_cast<char*>(pointer));

@@ -24,6 +24,9 @@ enum cudaError_t : int {
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorCapturedEvent = 907,
+  // of the emulated device's own: what a GPU would do is to wait for ever
+  cudaErrorNotLoaded = 10001,
+  cudaErrorNeverReturns = 10002,
 };
 
 namespace pc::emulation {
@@ -92,8 +95,12 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 struct cudaFuncAttributes {
   int numRegs;
+  size_t localSizeBytes;
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function);
+enum cudaLimit { cudaLimitStackSize = 0 };
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit);
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
@@ -109,14 +116,30 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 namespace pc::emulation {
 
-// `invoke` calls the kernel with its one argument, `bytes` of which are copied at launch. `home`: the own stream of its rank.
-cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
-                   size_t shared_bytes, cudaStream_t stream, cudaStream_t home);
+// A kernel: what is loaded, and what calls it with its one argument.
+struct Function {
+  const void* address;
+  void (*invoke)(const void*);
+};
+
+// `bytes` of the argument are copied at launch. `home`: the own stream of its rank. `meets`: it waits for those of the other ranks.
+cudaError_t launch(const Function& function, dim3 grid, dim3 block, const void* argument, size_t bytes,
+                   size_t shared_bytes, cudaStream_t stream, cudaStream_t home, bool meets = true);
 
 // The same for several ranks in one grid, `share` blocks each: all begin at once.
-cudaError_t launch_cooperative(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument,
+cudaError_t launch_cooperative(const Function& function, dim3 grid, dim3 block, const void* argument,
                                size_t bytes, size_t shared_bytes, cudaStream_t stream, cudaStream_t home,
                                const std::vector<int>& ranks, unsigned share);
+
+// Nothing is loaded at a launch, as it would be on a GPU: that waits for all kernels of the device (loading.cpp).
+bool is_loaded(const void* function);  // on the current device, which has the stack that it needs
+void unload();                         // all kernels, of all devices
+
+// `act` is what waits for all kernels of the current device: "memory is freed", say. cudaErrorNeverReturns, and the end of their ranks,
+// if one of them waits for a kernel that the very thread would launch later, or some other one that the thread holds up.
+cudaError_t wait_for_kernels(const char* act);
+// Does the current thread hold up all others of this process? (Python's lock)
+void ask_for_lock(bool (*holds)());
 
 void between_runs(const std::function<void()>& act);  // at once, while no kernel runs
 

@@ -50,8 +50,10 @@ Thread* Scheduler::pick() {
   Thread* to = ready[draw() % ready.size()];
   if (!options.starve) return to;
   if (draw() % 512 == 0) to->block->frozen_until = statistics.switches + draw() % 8192;
+  const Block* first = to->block;
   for (int i = 0; i < 16 && to->block->frozen_until > statistics.switches; ++i)
     to = ready[draw() % ready.size()];
+  statistics.starved += to->block != first;
   return to;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "cuda/emulation/runtime.hpp"
@@ -42,6 +43,8 @@ struct Job {
   std::function<void()> act;
   std::shared_ptr<Progress> awaited;
   uint64_t position = 0;
+  uint64_t meets =
+      0;  // which one it is of its rank's kernels that wait for those of others; 0: none of these
 };
 
 struct Stream {
@@ -58,6 +61,8 @@ struct Stream {
   int rank = 0;
   bool running = false, broken = false, waits = false, capturing = false;
   std::vector<Job> captured;
+  uint64_t launched = 0;   // of a rank's own stream: its kernels that wait for others
+  std::thread::id thread;  // and the thread that launches them
 };
 
 struct Event {
@@ -71,11 +76,13 @@ namespace {
 
 std::mutex mutex_;
 std::condition_variable changed;
-std::map<std::string, std::shared_ptr<Gang>> gangs;
-std::set<Stream*> alive;
+auto& gangs =
+    *new std::map<std::string, std::shared_ptr<Gang>>;  // memory is freed after the end of main, too
+auto& alive = *new std::set<Stream*>;
 Options options_;
 std::string trouble_;
 bool running = false;  // the machine
+bool (*holds_all)() = [] { return false; };
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 // The handles 1 and 2 are the default streams of the current device: of all threads, and of each.
@@ -113,6 +120,7 @@ Stream& home_of(Stream& stream) { return stream.home ? *stream.home : stream; }
 
 void push(Stream& stream, Job job) {
   if (stream.capturing) return stream.captured.push_back(std::move(job));
+  if (job.meets) job.meets = ++home_of(stream).launched;
   ++stream.progress->issued;
   stream.queue.push_back(std::move(job));
 }
@@ -186,6 +194,17 @@ void advance(Gang& gang) {
   }
 }
 
+void give_up(Gang& gang, std::string trouble) {
+  trouble_ = std::move(trouble);
+  gang.broken = true;
+  for (Stream* home : gang.homes) {
+    forget(*home);
+    home->broken = true;
+    for (Stream* guest : home->guests) forget(*guest);
+  }
+  changed.notify_all();
+}
+
 void run(Gang& gang) {
   Options options = options_;
   options.seed += 7919 * gang.runs++;
@@ -200,14 +219,7 @@ void run(Gang& gang) {
   for (Stream* home : gang.homes) home->waits = false;
   advance(gang);
   std::string trouble = Machine::instance().run(options);
-  if (trouble.empty()) return;
-  trouble_ = std::move(trouble);
-  gang.broken = true;
-  for (Stream* home : gang.homes) {
-    forget(*home);
-    home->broken = true;
-    for (Stream* guest : home->guests) forget(*guest);
-  }
+  if (!trouble.empty()) give_up(gang, std::move(trouble));
 }
 
 // All ranks of the gang wait, or all that are left.
@@ -242,9 +254,10 @@ Stream::~Stream() {
 
 namespace {
 
-cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
+cudaError_t launch(const Function& function, dim3 grid, dim3 block, const void* argument, size_t bytes,
                    size_t shared_bytes, cudaStream_t on, cudaStream_t home, const std::vector<int>* ranks,
-                   unsigned share) {
+                   unsigned share, bool meets) {
+  if (!is_loaded(function.address)) return cudaErrorNotLoaded;
   const int device = current_device();
   const auto copy = std::make_shared<std::vector<char>>(static_cast<const char*>(argument),
                                                         static_cast<const char*>(argument) + bytes);
@@ -252,7 +265,9 @@ cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const voi
   Stream& stream = *resolve(on);
   if (home->broken) return cudaErrorLaunchFailure;
   adopt(stream, *home);
+  home->thread = std::this_thread::get_id();
   Job job;
+  job.meets = meets;
   job.grid.rank = home->rank;
   job.grid.device = device;
   if (ranks) {
@@ -265,22 +280,45 @@ cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const voi
   job.grid.blocks = grid.x;
   job.grid.threads = block.x;
   job.grid.shared_bytes = shared_bytes;
-  job.grid.kernel = [invoke, copy] { invoke(copy->data()); };
+  job.grid.kernel = [invoke = function.invoke, copy] { invoke(copy->data()); };
   push(stream, std::move(job));
   return cudaSuccess;
 }
 
 }  // namespace
 
-cudaError_t launch(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument, size_t bytes,
-                   size_t shared_bytes, cudaStream_t on, cudaStream_t home) {
-  return launch(invoke, grid, block, argument, bytes, shared_bytes, on, home, nullptr, 1);
+cudaError_t launch(const Function& function, dim3 grid, dim3 block, const void* argument, size_t bytes,
+                   size_t shared_bytes, cudaStream_t on, cudaStream_t home, bool meets) {
+  return launch(function, grid, block, argument, bytes, shared_bytes, on, home, nullptr, 1, meets);
 }
 
-cudaError_t launch_cooperative(void (*invoke)(const void*), dim3 grid, dim3 block, const void* argument,
+cudaError_t launch_cooperative(const Function& function, dim3 grid, dim3 block, const void* argument,
                                size_t bytes, size_t shared_bytes, cudaStream_t on, cudaStream_t home,
                                const std::vector<int>& ranks, unsigned share) {
-  return launch(invoke, grid, block, argument, bytes, shared_bytes, on, home, &ranks, share);
+  return launch(function, grid, block, argument, bytes, shared_bytes, on, home, &ranks, share, false);
+}
+
+void ask_for_lock(bool (*holds)()) { holds_all = holds; }
+
+cudaError_t wait_for_kernels(const char* act) {
+  const int device = current_device();
+  const bool all = holds_all();
+  const auto self = std::this_thread::get_id();
+  const std::scoped_lock lock(mutex_);
+  for (Stream* stream : alive) {
+    const std::shared_ptr<Gang> gang = home_of(*stream).gang;
+    if (stream->device != device || !gang || gang->broken) continue;
+    uint64_t last = 0;
+    for (const Job& job : stream->queue) last = std::max(last, job.meets);
+    for (const Stream* missing : gang->homes) {
+      if (missing->launched >= last || (missing->thread != self && !all)) continue;
+      give_up(*gang, std::string(act) + ": that waits for the kernel of rank " +
+                         std::to_string(home_of(*stream).rank) + ", which waits for the one that rank " +
+                         std::to_string(missing->rank) + " would launch later");
+      return cudaErrorNeverReturns;
+    }
+  }
+  return cudaSuccess;
 }
 
 void between_runs(const std::function<void()>& act) {
@@ -304,6 +342,8 @@ void join(cudaStream_t stream, const std::string& name, int rank, int size, bool
   stream->name = name;
   stream->rank = rank;
   stream->broken = stream->waits = false;  // it may have been another communicator's
+  stream->launched = 0;
+  stream->thread = std::this_thread::get_id();
 }
 
 void abandon(cudaStream_t stream) {
@@ -380,15 +420,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t which) {
   }
   if (stream.queue.empty()) return cudaSuccess;
   home.waits = true;
-  changed.wait(lock, [&] { return !home.waits || complete(*gang) || !home.gang; });
-  if (home.waits) {
+  changed.wait(lock, [&] { return !home.waits || complete(*gang) || !home.gang || home.broken; });
+  if (home.waits && !home.broken) {
     changed.wait(lock, [] { return !running; });  // one that waits for another process
     running = true;
     run(*gang);
     running = false;
-    home.waits = false;
     changed.notify_all();
   }
+  home.waits = false;
   return home.broken ? cudaErrorLaunchFailure : cudaSuccess;
 }
 

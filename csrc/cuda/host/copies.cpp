@@ -1,11 +1,46 @@
 #include "cuda/host/copies.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "cuda/host/on_device.hpp"
 
 namespace pc::cuda {
+
+namespace {
+
+// What Copies that are gone have had: to free it might wait for kernels, and these for the thread that does.
+struct Spare {
+  int device;  // -1: pinned host memory
+  size_t bytes;
+  char* data;
+};
+std::mutex mutex;
+std::vector<Spare> spares;
+
+void give_spare(int device, size_t bytes, char* data) {
+  if (!data) return;
+  const std::scoped_lock lock(mutex);
+  spares.push_back({device, bytes, data});
+}
+
+// The smallest that is large enough, and not wastefully so; nullptr if there is none. `bytes`: how many it has.
+char* take_spare(int device, size_t& bytes) {
+  const std::scoped_lock lock(mutex);
+  auto found = spares.end();
+  for (auto one = spares.begin(); one != spares.end(); ++one)
+    if (one->device == device && one->bytes >= bytes && one->bytes / 2 <= bytes &&
+        (found == spares.end() || one->bytes < found->bytes))
+      found = one;
+  if (found == spares.end()) return nullptr;
+  char* data = found->data;
+  bytes = found->bytes;
+  spares.erase(found);
+  return data;
+}
+
+}  // namespace
 
 Copies::Copies(int device) : device_(device) {
   require_driver();
@@ -21,11 +56,9 @@ Copies::~Copies() {
     static_cast<void>(cudaStreamSynchronize(stream));
     static_cast<void>(cudaStreamDestroy(stream));
   }
-  for (char* memory : memory_)
-    if (memory) static_cast<void>(cudaFreeHost(memory));
-  free_outgrown();
-  for (char* memory : scratch_)
-    if (memory) static_cast<void>(cudaFree(memory));
+  for (size_t i = 0; i < memory_.size(); ++i) give_spare(-1, bytes_[i], memory_[i]);
+  for (size_t i = 0; i < scratch_.size(); ++i) give_spare(device_, scratch_bytes_[i], scratch_[i]);
+  for (const auto& [memory, bytes] : outgrown_) give_spare(device_, bytes, memory);
 }
 
 char* Copies::buffer(uint32_t which, size_t bytes) {
@@ -33,9 +66,9 @@ char* Copies::buffer(uint32_t which, size_t bytes) {
   if (bytes_[which] >= bytes) return memory;
   const On on(device_);
   const NotCaptured mode;
-  void* larger = nullptr;
-  check(cudaHostAlloc(&larger, bytes, cudaHostAllocDefault), "allocating pinned memory");
-  if (memory) static_cast<void>(cudaFreeHost(memory));
+  void* larger = take_spare(-1, bytes);
+  if (!larger) check(cudaHostAlloc(&larger, bytes, cudaHostAllocDefault), "allocating pinned memory");
+  give_spare(-1, bytes_[which], memory);
   memory = static_cast<char*>(larger);
   bytes_[which] = bytes;
   return memory;
@@ -47,11 +80,11 @@ char* Copies::scratch(uint32_t which, size_t bytes) {
   if (had >= bytes) return memory;
   const On on(device_);
   const NotCaptured mode;
-  void* larger = nullptr;
-  const size_t ample = std::max(bytes, had + had / 2);  // so that what is outgrown stays little
-  if (memory) outgrown_.push_back(std::exchange(memory, nullptr));
+  size_t ample = std::max(bytes, had + had / 2);  // so that what is outgrown stays little
+  if (memory) outgrown_.emplace_back(std::exchange(memory, nullptr), had);
   had = 0;
-  if (cudaMalloc(&larger, ample) == cudaSuccess) {
+  void* larger = take_spare(device_, ample);
+  if (larger || cudaMalloc(&larger, ample) == cudaSuccess) {
     had = ample;
   } else {
     static_cast<void>(cudaGetLastError());
@@ -63,7 +96,10 @@ char* Copies::scratch(uint32_t which, size_t bytes) {
 }
 
 void Copies::free_outgrown() noexcept {
-  for (char* memory : std::exchange(outgrown_, {})) static_cast<void>(cudaFree(memory));
+  for (const auto& [memory, bytes] : std::exchange(outgrown_, {})) static_cast<void>(cudaFree(memory));
+  const std::scoped_lock lock(mutex);
+  std::erase_if(spares,
+                [&](const Spare& one) { return one.device == device_ && cudaFree(one.data) == cudaSuccess; });
 }
 
 void Copies::follow(Way way, const Event& event) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/host/event.hpp"
@@ -40,7 +41,7 @@ class Copies {
   std::shared_ptr<Event> copy(Way way, const std::vector<Copy>& copies);
 
  private:
-  void free_outgrown() noexcept;
+  void free_outgrown() noexcept;  // and what others have left
 
   const int device_;
   cudaStream_t streams_[2] = {};
@@ -48,8 +49,7 @@ class Copies {
   std::array<size_t, kBuffers> bytes_{};
   std::array<char*, kScratches> scratch_{};
   std::array<size_t, kScratches> scratch_bytes_{};
-  std::vector<char*>
-      outgrown_;  // to give back plain memory may wait for kernels, and these for a rank that waits here
+  std::vector<std::pair<char*, size_t>> outgrown_;  // copies on their way may use it
 };
 
 // Copies from device memory to device memory, on the caller's stream.

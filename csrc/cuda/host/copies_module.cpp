@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <memory>
+
 #include "bindings/gil.hpp"
 #include "cuda/host/copies.hpp"
 #include "cuda/host/module.hpp"
@@ -48,18 +50,21 @@ void bind_copies(py::module_& module) {
   py::enum_<Way>(module, "Way", py::module_local())
       .value("TO_HOST", Way::to_host)
       .value("TO_DEVICE", Way::to_device);
-  py::class_<Copies>(module, "Copies", py::module_local(),
-                     "Copies between device memory and pinned host memory (csrc/cuda/host/copies.hpp).")
+  py::class_<Copies, std::unique_ptr<Copies, WithoutGil>>(
+      module, "Copies", py::module_local(),
+      "Copies between device memory and pinned host memory (csrc/cuda/host/copies.hpp).")
       .def(py::init<int>(), py::arg("device"))
       .def(
           "buffer",
           [](Copies& self, uint32_t which, size_t bytes) {
+            const ReleasedGil release;
             return reinterpret_cast<uintptr_t>(self.buffer(which, bytes));
           },
           py::arg("which"), py::arg("nbytes"))
       .def(
           "scratch",
           [](Copies& self, uint32_t which, size_t bytes) {
+            const ReleasedGil release;
             return reinterpret_cast<uintptr_t>(self.scratch(which, bytes));
           },
           py::arg("which"), py::arg("nbytes"))

@@ -14,7 +14,8 @@ std::map<std::pair<std::string, int>, std::weak_ptr<Fusion>> all;
 void launch_kernel(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* argument,
                    [[maybe_unused]] size_t bytes, cudaStream_t stream) {
 #ifdef PC_EMULATED
-  check(emulation::launch(kernel.invoke, blocks, threads, argument, bytes, 0, stream, stream),
+  check(emulation::launch({kernel.function, kernel.invoke}, blocks, threads, argument, bytes, 0, stream,
+                          stream, false),
         "launching a kernel");
 #else
   void* arguments[] = {const_cast<void*>(argument)};
@@ -198,8 +199,8 @@ void Fusion::launch_grid() {
   const dim3 grid(fused.share * static_cast<uint32_t>(ranks.size())), block(first.threads);
   shared += kCallBytes;
 #ifdef PC_EMULATED
-  check(emulation::launch_cooperative(first.kernel.invoke, grid, block, &fused, sizeof fused, shared, stream,
-                                      stream, ranks, fused.share),
+  check(emulation::launch_cooperative({first.kernel.function, first.kernel.invoke}, grid, block, &fused,
+                                      sizeof fused, shared, stream, stream, ranks, fused.share),
         "launching one grid for several ranks");
 #else
   void* arguments[] = {&fused};

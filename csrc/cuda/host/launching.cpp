@@ -93,8 +93,9 @@ void Rank::start(const Kernel& kernel, const CallOptions& options, uint32_t bloc
   if (blocks == 0) return end(stream);
   const dim3 grid(blocks), block(options.threads);
 #ifdef PC_EMULATED
-  check(emulation::launch(kernel.invoke, grid, block, call, bytes, shared, stream, stream_),
-        "launching a kernel");
+  check(
+      emulation::launch({kernel.function, kernel.invoke}, grid, block, call, bytes, shared, stream, stream_),
+      "launching a kernel");
 #else
   static_cast<void>(bytes);
   void* arguments[] = {const_cast<void*>(call)};

@@ -40,15 +40,21 @@ void each_kernel(bool fused, F&& f) {
 
 }  // namespace
 
+void load_kernel(const Kernel& kernel) {
+  cudaFuncAttributes attributes;  // asking for them loads it
+  check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
+  size_t stack = 0;  // of a thread
+  check(cudaDeviceGetLimit(&stack, cudaLimitStackSize), "asking for the stack");
+  if (attributes.localSizeBytes > stack)
+    check(cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes), "making the stack larger");
+}
+
 void load_kernels(bool fused) {
   std::set<const void*> known;
-  const auto load = [&](const Kernel& kernel, uint32_t) {
-    if (!known.insert(kernel.function).second) return;
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
-  };
-  each_kernel(fused, load);
-  load(find_delivery(), 0);
+  each_kernel(fused, [&](const Kernel& kernel, uint32_t) {
+    if (known.insert(kernel.function).second) load_kernel(kernel);
+  });
+  load_kernel(find_delivery());
 }
 
 uint32_t capacity(int device, uint32_t threads, uint32_t size, bool fused) {

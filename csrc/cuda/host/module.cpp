@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 #include "bindings/bindings.hpp"
 #include "bindings/gil.hpp"
@@ -17,14 +18,6 @@ namespace py = pybind11;
 
 namespace pc::cuda {
 namespace {
-
-// What ends waits for the device, and that perhaps for calls that other threads are about to make.
-struct WithoutGil {
-  void operator()(Rank* rank) const {
-    const ReleasedGil release;
-    delete rank;
-  }
-};
 
 std::unique_ptr<Rank, WithoutGil> make_rank(const std::string& name, int rank, uint32_t size, int device,
                                             uint32_t blocks, uint32_t depth,
@@ -294,6 +287,22 @@ PYBIND11_MODULE(_cuda_emulated, module) {
       std::vector<std::string>(std::begin(pc::cuda::kMutantNames), std::end(pc::cuda::kMutantNames));
   module.def("set_mutant", &pc::emulation::set_mutant);
   module.def(
+      "malloc",
+      [](size_t bytes) {
+        void* memory;
+        pc::cuda::check(cudaMalloc(&memory, bytes), "allocating device memory");
+        return reinterpret_cast<uintptr_t>(memory);
+      },
+      py::call_guard<pc::ReleasedGil>());
+  module.def(
+      "free",
+      [](uintptr_t memory) {
+        pc::cuda::check(cudaFree(reinterpret_cast<void*>(memory)), "freeing device memory");
+      },
+      py::call_guard<pc::ReleasedGil>());
+  module.def("unload", &pc::emulation::unload);
+  pc::emulation::ask_for_lock([] { return PyGILState_Check() != 0; });
+  module.def(
       "configure",
       [](uint64_t seed, uint64_t patience, bool starve, unsigned processors, unsigned resident_threads,
          bool shared, int hidden) {
@@ -325,7 +334,7 @@ PYBIND11_MODULE(_cuda_emulated, module) {
   });
   module.def("statistics", [] {
     const auto found = pc::emulation::statistics();
-    return std::pair(found.switches, found.scope_errors);
+    return std::tuple(found.switches, found.scope_errors, found.torn, found.starved);
   });
 }
 #else

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/host/loading.hpp"
+
 #ifndef PC_EMULATED
 extern "C" const char pc_user_image[], pc_user_image_end[];  // setup.py
 #endif
@@ -45,6 +47,13 @@ std::string UserItem::form(const std::string& type) const {
   return accumulated != bytes ? type : in_one_vector() ? "items" : "blocks";
 }
 
+template <class Find>
+void UserKernels::load_all(const std::string& form, bool fused, Find&& find) {
+  for (uint32_t p = 0; p < kProtocols; ++p)
+    load_kernel(interpreters_[p] = find(kernel_name(kProtocolNames[p], form, fused)));
+  if (item_.in_one_vector()) load_kernel(direct_ = find(kernel_name("direct", form, fused)));
+}
+
 #ifdef PC_EMULATED
 
 UserKernels::UserKernels(const std::string& image, const std::string& form, const UserItem& item, bool fused)
@@ -53,9 +62,7 @@ UserKernels::UserKernels(const std::string& image, const std::string& form, cons
   if (image.size() != sizeof address) throw Error(ErrorKind::device, "this is no operator's address");
   std::memcpy(&address, image.data(), sizeof address);
   function_ = reinterpret_cast<const void*>(address);
-  for (uint32_t p = 0; p < kProtocols; ++p)
-    interpreters_[p] = find_user(kernel_name(kProtocolNames[p], form, fused));
-  if (item_.in_one_vector()) direct_ = find_user(kernel_name("direct", form, fused));
+  load_all(form, fused, &find_user);
 }
 
 #else
@@ -69,21 +76,12 @@ UserKernels::UserKernels(const std::string& image, const std::string& form, cons
   cudaLibrary_t library;  // never unloaded: that would wait for kernels, too
   check(cudaLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
         "loading the kernels of an operator");
-  const auto load = [&](const std::string& name, const char* shown) {
+  const auto find = [&](const std::string& name) {
     cudaKernel_t kernel;
     check(cudaLibraryGetKernel(&kernel, library, name.c_str()), "looking for a kernel of an operator");
-    const auto* function = reinterpret_cast<const void*>(kernel);
-    cudaFuncAttributes attributes;  // asking for them loads it now, and not when it is launched
-    check(cudaFuncGetAttributes(&attributes, function), "loading a kernel of an operator");
-    size_t stack = 0;  // of a thread. To give it more when it is launched would wait for kernels that run
-    check(cudaDeviceGetLimit(&stack, cudaLimitStackSize), "asking for the stack");
-    if (attributes.localSizeBytes > stack)
-      check(cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes), "making the stack larger");
-    return Kernel{function, nullptr, shown};
+    return Kernel{reinterpret_cast<const void*>(kernel), nullptr, "user"};
   };
-  for (uint32_t p = 0; p < kProtocols; ++p)
-    interpreters_[p] = load(kernel_name(kProtocolNames[p], form, fused), "user");
-  if (item_.in_one_vector()) direct_ = load(kernel_name("direct", form, fused), "user");
+  load_all(form, fused, find);
 }
 
 #endif

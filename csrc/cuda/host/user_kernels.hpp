@@ -35,6 +35,9 @@ class UserKernels {
   const void* function() const { return function_; }  // on the emulated device
 
  private:
+  template <class Find>
+  void load_all(const std::string& form, bool fused, Find&& find);  // `find` knows kernels by name
+
   UserItem item_;
   const void* function_ = nullptr;
   Kernel interpreters_[kProtocols], direct_;

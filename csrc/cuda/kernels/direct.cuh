@@ -63,9 +63,8 @@ class Direct {
         ((call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u) & 0xffffffff00000000u;
     number_ = *gone();
   }
-  PC_DEVICE void end_call() {
-    __syncthreads();  // all have read the counters
-    if (threadIdx.x == 0) {
+  PC_DEVICE void end_call() {  // all have read the counters: there was a gate
+    if (threadIdx.x == 0 && !mutant(kCountersNotSaved)) {
       ++*calls();
       *gone() = number_;
     }
@@ -126,6 +125,8 @@ class Direct {
       }
       if (mutant(kGateNotReleased))
         store_relaxed_sys(&theirs->number, flag);
+      else if (mutant(kGateGpuScope))
+        store_release_gpu(&theirs->number, flag);
       else
         store_release_sys(&theirs->number, flag);
     }
@@ -136,7 +137,11 @@ class Direct {
         arrays_[p] = {found(load_relaxed_sys(&mine->in), p, call_.in_block, begin),
                       found(load_relaxed_sys(&mine->out), p, call_.out_block, begin)};
     }
-    return !__syncthreads_or(thread_.aborted);
+    return all_are_through();
+  }
+
+  PC_DEVICE bool all_are_through() const {
+    return !(mutant(kNoBarrierBehindGate) ? thread_.aborted : __syncthreads_or(thread_.aborted));
   }
 
   // Whoever is one gate ahead has been here, too. Only at the first gate of a round is that the same call for certain: from the

@@ -20,7 +20,7 @@ PC_DEVICE const C* take_part(const FusedCall& fused, char* shared) {
   const auto* from = reinterpret_cast<const Vector*>(part + sizeof(PartHead));
   auto* to = reinterpret_cast<Vector*>(shared);
   for (uint32_t i = threadIdx.x; i < padded(sizeof(C)) / kVectorBytes; i += blockDim.x) to[i] = from[i];
-  __syncthreads();
+  if (!mutant(kNoBarrierBehindPart)) __syncthreads();
   return reinterpret_cast<const C*>(shared);
 }
 

@@ -82,7 +82,7 @@ class Interpreter {
       peers_[p] = {counter.sent, 0, counter.received};
     }
     stamp_ = (call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
-    __syncthreads();
+    if (!mutant(kNoBarrierAtBegin)) __syncthreads();
   }
 
   PC_DEVICE void end() {
@@ -171,7 +171,7 @@ class Interpreter {
     bool any = false;
     for (uint32_t k = 0; k < in.noperands; ++k) {
       if (operands[k].peer < 0 || sources_[k].number % mailbox_.period >= call_.segment.depth) continue;
-      if (!any) __syncthreads();  // all lines have been read
+      if (!any && !mutant(kNoBarrierInWipe)) __syncthreads();  // all lines have been read
       any = true;
       for (uint32_t i = threadIdx.x; i < mailbox_.slot_bytes / kVectorBytes; i += blockDim.x)
         store_line(sources_[k].slot + i, Vector{});

@@ -9,7 +9,7 @@ namespace pc::cuda {
 
 template <auto K, class C>
 Kernel kernel_of(const char* name) {
-  return {reinterpret_cast<const void*>(K), PC_INVOKE(K, C), name};
+  return {reinterpret_cast<const void*>(K), PC_CALLER(K, C), name};
 }
 
 // Calls `f(reducer, name)` with the reducer of a wish, as a null pointer to it.

@@ -80,8 +80,11 @@ class Multicast : public Direct<Copy> {
       in_differs |= load_relaxed_sys(&gate->in) != in;
       out_differs |= load_relaxed_sys(&gate->out) != out;
     }
-    in_agreed_ = !__syncthreads_or(in_differs && !mutant(kPlacesNotCompared));
-    out_there_ = !__syncthreads_or(out_differs && !mutant(kPlacesNotCompared)) && call_.out_everywhere;
+    in_differs &= !mutant(kPlacesNotCompared);
+    out_differs &= !mutant(kPlacesNotCompared);
+    in_agreed_ = !(mutant(kInputsComparedAlone) ? in_differs : __syncthreads_or(in_differs));
+    out_there_ = !(mutant(kOutputsComparedAlone) ? out_differs : __syncthreads_or(out_differs)) &&
+                 call_.out_everywhere;
     in_there_ = in_agreed_ && call_.in_everywhere;
   }
 
@@ -120,7 +123,7 @@ class Multicast : public Direct<Copy> {
         if (seen >= arrived_ || !thread_.wait("multicast gate", -1, arrived_)) break;
       }
     }
-    return !__syncthreads_or(thread_.aborted);
+    return all_are_through();
   }
 
   // The switch moves whole vectors; what is behind the end of a block of its own memory is nobody's.

@@ -39,6 +39,16 @@ enum Mutant : int {
   kNoAliasFence,       // multicast: what was accessed by one address is not ordered for the other
   kPlacesNotCompared,  // multicast: each rank takes its own array's place for everybody's
   kGateNotOpenedAgain,  // multicast: places differ, and nobody waits for the copies of those who had hoped they would not
+  kNoBarrierAtBegin,         // threads look for the numbers of messages before they are there
+  kNoBarrierInWipe,          // LL: lines are cleared that others have not read
+  kSecondLineFlagUnchecked,  // LL128: the second line of the pair is trusted
+  kGateGpuScope,             // native kernels: a gate is released to the own device only
+  kNoBarrierBehindGate,      // threads work before others have seen the gates that they look after
+  kInputsComparedAlone,  // multicast: each thread decides by what it has seen itself whether inputs are at one place
+  kOutputsComparedAlone,  // the same of outputs
+  kNoBarrierBehindPart,   // several ranks in one grid: threads begin before their rank's call is there
+  kAbortIgnored,          // nobody looks at the word by which ranks end each other
+  kHostAbortIgnored,      // nor at the one by which the host ends its rank
   kMutants
 };
 
@@ -75,6 +85,16 @@ inline constexpr const char* kMutantNames[] = {
     "no_alias_fence",
     "places_not_compared",
     "gate_not_opened_again",
+    "no_barrier_at_begin",
+    "no_barrier_in_wipe",
+    "second_line_flag_unchecked",
+    "gate_gpu_scope",
+    "no_barrier_behind_gate",
+    "inputs_compared_alone",
+    "outputs_compared_alone",
+    "no_barrier_behind_part",
+    "abort_ignored",
+    "host_abort_ignored",
 };
 static_assert(std::size(kMutantNames) == kMutants);
 

@@ -204,7 +204,8 @@ struct LL128 : Flagged {
                                  const Place& place, uint64_t flag, int peer) {
     Vector v = line.v;
     const uint32_t lane = threadIdx.x % 32;
-    const bool checks = lane % 8 == 7 && !(mutant(kLineFlagUnchecked) && lane % 16 == 7);
+    const bool checks = lane % 8 == 7 && !(mutant(kLineFlagUnchecked) && lane % 16 == 7) &&
+                        !(mutant(kSecondLineFlagUnchecked) && lane % 16 == 15);
     for (;;) {
       const uint64_t seen = flag_in(v);
       bool there = !checks || seen == flag;

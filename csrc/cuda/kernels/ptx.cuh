@@ -22,8 +22,8 @@
 #define PC_NOINLINE static __device__ __noinline__
 #define PC_KERNEL(threads) __global__ __launch_bounds__(threads, 1)
 #define PC_PARAMETER const __grid_constant__
+#define PC_CALLER(kernel, C) nullptr  // what calls a kernel with a C on the CPU
 #define PC_SHARED_MEMORY(name) extern __shared__ __align__(16) char name[]
-#define PC_INVOKE(kernel, Argument) nullptr  // what calls a kernel where that is a function
 
 namespace pc::cuda {
 

@@ -30,14 +30,12 @@ class Ring {
     sent_ = counters()[right_].sent;
     received_ = counters()[left_].received;
     stamp_ = (call_.fingerprint + *calls() * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
-    __syncthreads();
     for (uint32_t slice = blockIdx.x; slice < call_.slices; slice += gridDim.x) {
       begin_ = uint64_t{slice} * call_.slice_elements;
       for (uint32_t step = 0; step < 2 * size_ - 1; ++step)
         if (!execute(step)) return;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && !mutant(kCountersNotSaved)) {  // all have read them: there was a step
       counters()[right_].sent = sent_;
       counters()[left_].received = received_;
       ++*calls();
@@ -79,7 +77,7 @@ class Ring {
     const bool adds = receives && step < size_, keeps = step >= size_ - 1;
     sent_ += sends;
     received_ += receives;
-    if (sends && threadIdx.x == 0 && sent_ > call_.segment.depth) {
+    if (sends && threadIdx.x == 0 && sent_ > call_.segment.depth && !mutant(kNoCreditWait)) {
       const uint64_t needed = sent_ - call_.segment.depth;
       while (Simple::credit(credit(rank_, right_)) < needed)
         if (!thread_.wait("credit", static_cast<int>(right_), needed)) break;
@@ -87,12 +85,12 @@ class Ring {
     if (receives && threadIdx.x == blockDim.x - 1)
       Simple::await(thread_, cell(rank_, left_, received_), Simple::flag(call_, received_, stamp_),
                     static_cast<int>(left_));
-    if (__syncthreads_or(thread_.aborted)) return false;
+    if (mutant(kNoBarrierBeforeWork) ? thread_.aborted : __syncthreads_or(thread_.aborted)) return false;
     work((rank_ + 2 * size_ - step) % size_, sends, receives, adds, keeps);
-    if (__syncthreads_or(thread_.aborted)) return false;
+    if (mutant(kNoBarrierAfterWork) ? thread_.aborted : __syncthreads_or(thread_.aborted)) return false;
     if (sends && threadIdx.x == 0)
       Simple::publish(cell(right_, rank_, sent_), Simple::flag(call_, sent_, stamp_));
-    if (receives && threadIdx.x == blockDim.x - 1)
+    if (receives && threadIdx.x == blockDim.x - 1 && !mutant(kCreditNeverGiven))
       Simple::give_credit(credit(left_, rank_), received_, false);
     return true;
   }

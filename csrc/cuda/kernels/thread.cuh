@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/kernels/layout.hpp"
+#include "cuda/kernels/mutants.hpp"
 #include "cuda/kernels/ptx.cuh"
 
 namespace pc::cuda {
@@ -26,13 +27,13 @@ PC_NOINLINE void end_all(const C& call, Failure failure, uint32_t peer) {
 // Has the work been ended, by a rank or by the host?
 template <class C>
 PC_NOINLINE bool is_ended(const C& call, bool ask_host) {
-  if (load_relaxed_sys(abort_word(call, call.rank))) {
+  if (!mutant(kAbortIgnored) && load_relaxed_sys(abort_word(call, call.rank))) {
     if (!load_relaxed_sys(
             &call.status->failure))  // the result is none; a failure that was found here says more
       store_relaxed_sys(&call.status->failure, static_cast<uint64_t>(Failure::aborted));
     return true;
   }
-  if (!ask_host || !load_relaxed_sys(&call.status->abort)) return false;
+  if (!ask_host || mutant(kHostAbortIgnored) || !load_relaxed_sys(&call.status->abort)) return false;
   end_all(call, Failure::aborted, call.rank);
   return true;
 }
