@@ -208,15 +208,24 @@ def test_rows_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert check.measured is not None and check.measured["left_out"] is None
 
 
-def test_tests_that_the_time_was_not_enough_for(tmp_path: Path) -> None:
+def test_tests_that_the_time_was_not_enough_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step has not passed; the test that was running has not failed."""
-    file = tmp_path / "test_made_up.py"
-    file.write_text("import time\ndef test_right(): pass\ndef test_long(): time.sleep(60)\n")
-    step = gpu_check.Check(True, 1.0, tmp_path).tests(str(file), limit=4)
+
+    def run(*command: str, limit: float, **env: str) -> tuple[int, str]:
+        file = Path(env["GPU_CHECK_RESULTS"])
+        append(file, begin="test_right")
+        append(file, end="test_right", result="passed", seconds=0.1, text="")
+        append(file, begin="test_long")
+        return -9, ""
+
+    check = gpu_check.Check(True, 1.0, tmp_path)
+    monkeypatch.setattr(check, "run", run)
+    step = check.tests("tests", limit=4)
     assert (
         step.result == "incomplete"
         and step.note == "1 passed, 0 failed, 0 skipped; the time was not enough for all"
     )
+    assert [test["test"] for test in step.tests] == ["test_right"]
 
 
 def test_rows_that_the_time_was_not_enough_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
