@@ -206,8 +206,11 @@ bool Executor::streams(const Lane& lane, const Connection& connection, size_t by
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const int32_t peer = prepared_->plan->peers[connection.first + k];
     if (group_.remote(peer)) continue;
-    const uint64_t next = sent_[static_cast<size_t>(peer)][lane.id] + 1;
-    far |= stores_.streams(peer, bytes, group_.header(rank_, peer, lane.id, next).flag);
+    if (stores_.due(peer)) [[unlikely]] {
+      const uint64_t last = group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed);
+      if (last) stores_.look(peer, group_.header(rank_, peer, lane.id, last).flag);
+    }
+    far |= stores_.streams(peer, bytes);
   }
   return far;
 }

@@ -11,7 +11,6 @@ namespace pc {
 namespace {
 
 constexpr uint64_t kRest = 1000;      // from one look to the next, in times of a line from memory
-constexpr uint32_t kConvincing = 2;   // looks in a row
 constexpr uint64_t kDisturbed = 100;  // times of a line from memory: the rank was interrupted
 
 // Ticks until this core owns the line.
@@ -39,18 +38,14 @@ void StorePath::calibrate(std::byte* memory, size_t bytes) {
   from_memory_ = std::max<uint64_t>(1, took[n / 2]);
 }
 
-bool StorePath::far(Peer& peer, std::atomic<uint64_t>& line) const {
-  const uint64_t now = ticks();
-  if (now < peer.next_look) return peer.far;
+void StorePath::look(int number, std::atomic<uint64_t>& line) {
+  Peer& peer = peers_[static_cast<size_t>(number)];
+  if (&line == peer.looked_at) return;  // this rank owns it since
+  peer.looked_at = &line;
   const uint64_t took = time_to_own(line);
-  if (took < kDisturbed * from_memory_)
-    peer.surprises = (3 * took > 2 * from_memory_) != peer.far ? peer.surprises + 1 : 0;
-  if (peer.surprises >= kConvincing) {
-    peer.far = !peer.far;
-    peer.surprises = 0;
-  }
-  peer.next_look = now + (peer.surprises ? 0 : kRest * from_memory_);
-  return peer.far;
+  if (took >= kDisturbed * from_memory_) return;
+  peer.distance.note(3 * took > 2 * from_memory_);
+  peer.next_look = ticks() + kRest * from_memory_;
 }
 
 }  // namespace pc

@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "ranks.hpp"
 #include "shm/own_core.hpp"
+#include "shm/store_path.hpp"
 
 namespace pc::test {
 namespace {
@@ -15,9 +16,26 @@ cpu_set_t allowed() {
   return set;
 }
 
+// Is a peer told to be far, after looks of which every `period`-th says so?
+bool told_far(Distance& distance, int period) {
+  for (int i = 0; i < 64; ++i) distance.note(i % period == 0);
+  return distance.far();
+}
+
+void run_distances() {
+  Distance distance;
+  require(!distance.far(), "near until something is known");
+  require(told_far(distance, 1), "far where all looks say so");
+  require(told_far(distance, 3), "still far where caches lose lines");
+  require(!told_far(distance, 64), "near again where hardly any does");
+  require(told_far(distance, 3), "far although caches lose lines");
+  require(!told_far(distance, 16) && !told_far(distance, 8), "near although single looks are disturbed");
+}
+
 }  // namespace
 
 void run_cores() {
+  run_distances();
   const cpu_set_t before = allowed();
   World world(2);
   Group& group = world.ends[0]->group();
