@@ -20,6 +20,7 @@ from .schedule import COLLECTIVES, Algorithm, Collective, names
 from .schedule.lowering import lower
 from .settings import Settings
 
+NEVER = (1 << 64) - 1  # bytes
 KEPT = 512  # kinds of calls that a communicator remembers
 
 _DTYPE = {name: i for i, name in enumerate(_core.DTYPES)}
@@ -157,6 +158,7 @@ class Calls:
             segment_bytes=self.settings.segment_bytes,
             ring_bytes=self.settings.ring_bytes,
             stream_output_bytes=self.settings.stream_output_bytes,
+            single_copy_bytes=self.settings.single_copy_bytes or NEVER,
             fingerprint=kind.fingerprint(one.name),
             count=kind.count,
             verb=_VERB[kind.verb],

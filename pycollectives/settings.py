@@ -27,6 +27,7 @@ VARIABLES = (  # all that begin with it, see docs/settings.md
         "SEGMENT_BYTES",
         "RING_BYTES",
         "STREAM_OUTPUT_BYTES",
+        "SINGLE_COPY_BYTES",
         "STORES",
         "SPINS",
         "YIELDS",
@@ -43,7 +44,8 @@ class Settings:
     the caches. `stores`: how messages are written, one of STORES. `algorithms`: the choices of the environment variable
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
     rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py).
-    `stage_bytes`: of a piece of device memory on its way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One
+    `single_copy_bytes`: messages from here on are read where they lie in the sender's memory, if that has been faster in the
+    last calls; 0: never. `stage_bytes`: of a piece of device memory on its way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One
     of AWARE."""
 
     pool_bytes: int
@@ -58,6 +60,7 @@ class Settings:
     domains: tuple[int, ...] = ()
     stage_bytes: int = 4 * MIB
     cuda_aware_mpi: str = "automatic"
+    single_copy_bytes: int = 32 * 1024
 
     @property
     def longest_message(self) -> int:
@@ -172,6 +175,7 @@ def decide(
         domains=domains,
         stage_bytes=number("PYCOLLECTIVES_STAGE_BYTES", 4 * MIB, 4096),
         cuda_aware_mpi=aware,
+        single_copy_bytes=number("PYCOLLECTIVES_SINGLE_COPY_BYTES", 32 * 1024, 0),
     )
 
 

@@ -36,6 +36,9 @@ Executor::Executor(Group& group, Patience patience, Stores stores)
 void Executor::reserve(const Prepared& prepared) {
   if (work_.size() < prepared.work_bytes) work_.resize(prepared.work_bytes);
   if (scratch_.size() < prepared.scratch_bytes) scratch_.resize(prepared.scratch_bytes);
+  if (prepared.single_copy != SIZE_MAX && size_ > 1)
+    fetched_.resize(std::max({fetched_.size(), kFetched + kLine,
+                              static_cast<size_t>(size_) * round_up(prepared.wide_element, kLine) + kLine}));
   const Plan& plan = *prepared.plan;
   const size_t readers = prepared.slots < kLargeDepth
                              ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots
@@ -133,6 +136,9 @@ void Executor::hand_over(Waiter& waiter) {
 
 void Executor::run(const Call& call) {
   begin(call);
+  const bool two_ways = prepared_->single_copy != SIZE_MAX;
+  const uint64_t begun = two_ways ? ticks() : 0;
+  single_copy_ = two_ways && prepared_->ways.next();
   Waiter waiter(group_.control(rank_), patience_);
   try {
     if (group_.poisoned()) [[unlikely]]
@@ -169,6 +175,7 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
+    if (two_ways) prepared_->ways.note(single_copy_, ticks() - begun);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;

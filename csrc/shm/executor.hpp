@@ -21,6 +21,7 @@
 #include "core/plan.hpp"
 #include "core/reduce.hpp"
 #include "core/user_op.hpp"
+#include "shm/contest.hpp"
 #include "shm/fault.hpp"
 #include "shm/group.hpp"
 #include "shm/own_core.hpp"
@@ -31,6 +32,8 @@ namespace pc {
 inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
 inline constexpr size_t kBlock =
     8192;  // of a result that is streamed: stays in the first level of the caches
+inline constexpr size_t kFetched =
+    size_t{128} << 10;  // of messages that are operands, at a time, if they lie in other processes
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
@@ -39,6 +42,7 @@ struct Sizes {
   size_t segment;        // one message, where data are cut
   size_t ring;           // over which the messages of a call are spread
   size_t stream_output;  // outputs from here on are written past the caches
+  size_t single_copy;    // messages from here on are read where they lie in the sender's memory
 };
 
 // A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
@@ -53,7 +57,8 @@ struct Prepared {
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
   bool stream_output = false;
-  bool point_results = false;  // peers may read in place what this rank writes in the call
+  bool point_results = false;     // peers may read in place what this rank writes in the call
+  size_t single_copy = SIZE_MAX;  // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
@@ -63,6 +68,7 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
+  mutable Contest ways;  // through slots or by single copy
   mutable uint64_t kind =
       0;  // number of its text in the recorder of the one communicator that it is made for
 
@@ -175,6 +181,16 @@ class Executor {
   bool streams(const Lane& lane, const Connection& connection, size_t bytes);
   size_t message_bytes(const Instruction& in, uint32_t part) const;
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
+  void combine_single_copy(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
+  void fetch(int peer, const std::byte* there, void* here, size_t bytes);
+  bool readable(const Connection& connection) const;
+  // Does the message lie in another process's own memory?
+  bool is_elsewhere(int peer, const Header& header) const {
+    return static_cast<Carrier>(header.carrier & 3) == Carrier::pointer && !group_.in_this_process(peer);
+  }
+  const Header& next_header(const Lane& lane, int peer) const {
+    return group_.header(peer, rank_, lane.id, received_[static_cast<size_t>(peer)][lane.id] + 1);
+  }
   void copy_piece(const Sink* targets, int ntargets, size_t bytes, int32_t peer);
   void fold_piece(int nsources, const Sink* targets, int ntargets, uint64_t length, const Epilogue& epilogue);
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);
@@ -214,6 +230,7 @@ class Executor {
   std::vector<Source> sources_;
   std::vector<Source> arrived_;  // what is left of the messages of an instruction
   std::vector<std::byte> work_, scratch_;
+  std::vector<std::byte> fetched_;  // blocks of messages that are read in the senders' memory
   std::vector<Region> regions_;
   std::array<Lane, kMaxLanes> lanes_;
   uint32_t nlanes_ = 0;
@@ -231,7 +248,7 @@ class Executor {
   uint64_t waiting_since_ = 0, looked_ = 0, warning_due_ = 0;
   OwnCore core_;
   int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
-  bool any_pointed_ = false, in_place_ = false;
+  bool any_pointed_ = false, in_place_ = false, single_copy_ = false;
   std::array<std::byte*, kPlaces> base_{};
   std::array<size_t, kPlaces>
       unit_{};  // bytes from one element's place to the next: work memory has room for wide ones

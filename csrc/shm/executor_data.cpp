@@ -14,16 +14,22 @@ constexpr size_t kCopyBlock = 16384;  // of a copy to two places
 constexpr size_t kPointFrom =
     16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
+const Ref& sent_chunk(const Plan& plan, const Instruction& in) {
+  return plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
+}
+
 // The way of a message of `bytes`, if all the rank's arrays lie in symmetric memory or if none does. What the call itself
 // writes is read in place only if it is large: a small result is still in its reader's cache from the last time, and would
 // have to be taken away line by line, while messages in slots go round a ring.
-Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bool in_place, bool symmetric) {
+Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bool in_place, bool symmetric,
+               bool single_copy) {
   if (bytes <= kInline) return Carrier::inlined;
   const uint32_t pointable =
       in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
-  const bool points =
-      (in.flags & pointable) && bytes >= kPointFrom && (in.store < 0 || prepared.point_results);
-  return symmetric && points ? Carrier::region : Carrier::slot;
+  if (!(in.flags & pointable)) return Carrier::slot;
+  if (symmetric && bytes >= kPointFrom && (in.store < 0 || prepared.point_results)) return Carrier::region;
+  const bool of_caller = sent_chunk(*prepared.plan, in).where != Where::data_work;
+  return single_copy && bytes >= prepared.single_copy && of_caller ? Carrier::pointer : Carrier::slot;
 }
 
 #ifdef PC_CHECKED
@@ -54,7 +60,7 @@ Traffic Executor::traffic(const Prepared& prepared, bool in_place, bool symmetri
           const uint64_t length = chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
           bytes += piece_bytes(in, chunking.cut(length, c * chunking.slices + slice).length, element);
         }
-        const auto way = static_cast<size_t>(way_of(prepared, in, bytes, in_place, symmetric));
+        const auto way = static_cast<size_t>(way_of(prepared, in, bytes, in_place, symmetric, true));
         traffic.messages[way] += 1;
         traffic.bytes[way] += bytes;
       }
@@ -174,15 +180,14 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const Plan& plan = *prepared_->plan;
   Message message{};
   message.bytes = message_bytes(in, part);
-  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty());
+  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty(), single_copy_);
   if (way == Carrier::inlined) {
     message.target = inlined_;
     return message;
   }
   message.stream = streams(lane, lane.connections[in.connection], message.bytes);
   if (way == Carrier::region && !(in.store >= 0 && message.stream)) {
-    const Ref& ref =
-        plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
+    const Ref& ref = sent_chunk(plan, in);
     const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
@@ -192,6 +197,15 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
       message.location = static_cast<uint64_t>(at - region->base[static_cast<size_t>(rank_)]);
       return message;
     }
+  }
+  if (way_of(*prepared_, in, message.bytes, in_place_, false, single_copy_) == Carrier::pointer &&
+      readable(lane.connections[in.connection])) {
+    const Ref& ref = sent_chunk(plan, in);
+    message.carrier = Carrier::pointer;
+    message.stream = false;
+    message.payload = address(ref, part_of(ref, part).offset);
+    message.location = reinterpret_cast<uintptr_t>(message.payload);
+    return message;
   }
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
   message.carrier = Carrier::slot;
@@ -232,8 +246,8 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
-    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-    const Header& header = group_.header(peer, rank_, lane.id, number);
+    const Header& header = next_header(lane, peer);
+    if (is_elsewhere(peer, header)) return combine_single_copy(lane, in, part, message);
     arrived_[k] = {payload(peer, header), operands[k].wide != 0, fresh && comes_from_far(peer, header)};
 #ifdef PC_CHECKED  // by the native tests: do both ends see the same message?
     size_t expected = 0;
@@ -365,7 +379,7 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     ring(group_.control(peer));
     if (message.carrier == Carrier::slot) {
       if (scarce) slot_reader_[reader_index(lane, connection, k, slot_turn_[slot])] = number;
-    } else if (message.carrier == Carrier::region) {
+    } else if (message.carrier != Carrier::inlined) {  // they read this rank's arrays
       pointed_[static_cast<size_t>(peer)] = 1;
       any_pointed_ = true;
     }

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "shm/single_copy.hpp"
+
 namespace pc {
 
 Group::Group(int rank, int size, size_t pool_bytes)
@@ -18,12 +20,17 @@ Group::Group(int rank, int size, size_t pool_bytes)
       pid_(static_cast<size_t>(size), 0),
       lifeline_(static_cast<size_t>(size), -1),
       remote_(static_cast<size_t>(size), false),
+      same_process_(static_cast<size_t>(size), false),
+      secret_(random_number()),
       lost_since_(static_cast<size_t>(size)) {
   base_[static_cast<size_t>(rank)] = own_.data();
   control(rank).rank.store(rank, std::memory_order_relaxed);
   control(rank).size.store(size, std::memory_order_relaxed);
   control(rank).pid.store(getpid(), std::memory_order_relaxed);
   control(rank).core.store(-1, std::memory_order_relaxed);
+  control(rank).secret.store(secret_, std::memory_order_relaxed);
+  control(rank).secret_at.store(reinterpret_cast<uintptr_t>(&secret_), std::memory_order_relaxed);
+  if (size > 1) allow_siblings_to_read();
   control(rank).presence.store(Presence::present, std::memory_order_release);
 }
 
@@ -40,6 +47,18 @@ Group::~Group() {
 void Group::attach(int peer, int fd) {
   peers_.at(static_cast<size_t>(peer)) = Mapping::attach(fd, layout_.bytes);
   base_[static_cast<size_t>(peer)] = peers_[static_cast<size_t>(peer)].data();
+  try_to_read(peer);
+}
+
+void Group::try_to_read(int peer) {
+  Control& theirs = control(peer);
+  const int pid = theirs.pid.load(std::memory_order_relaxed);
+  uint64_t found = 0;
+  const auto* there = reinterpret_cast<const void*>(theirs.secret_at.load(std::memory_order_relaxed));
+  if (read_memory(pid, there, &found, sizeof found) || found != theirs.secret.load(std::memory_order_relaxed))
+    return;
+  same_process_[static_cast<size_t>(peer)] = pid == getpid();
+  reads(rank_, peer).store(1, std::memory_order_relaxed);
 }
 
 void Group::watch(int peer, int pidfd, int pid) {

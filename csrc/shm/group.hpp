@@ -41,6 +41,7 @@ class Group {
   // by its address.
   void attach(int peer, const Group& other) {
     base_[static_cast<size_t>(peer)] = other.base_[static_cast<size_t>(peer)];
+    try_to_read(peer);
   }
   // A rank on another host. `lifeline`: a descriptor that can be read when it has died or cannot be reached, or -1;
   // becomes the group's. `connect` comes after the last of them.
@@ -92,6 +93,12 @@ class Group {
            attempt % 2 * static_cast<size_t>(size_);
   }
   std::byte* pool(int rank) const { return base_[rank] + layout_.pool; }
+
+  // Can `reader` read what `owner` has in its own memory (single_copy.hpp)? For a rank of the same process: it just does.
+  bool can_read(int reader, int owner) const {
+    return reads(reader, owner).load(std::memory_order_relaxed) != 0;
+  }
+  bool in_this_process(int peer) const { return same_process_[static_cast<size_t>(peer)]; }
 
   // Publishes that this rank enters a call, and how it ended.
   void enter(uint64_t sequence, uint64_t fingerprint, uint64_t kind, uint64_t site) {
@@ -151,6 +158,10 @@ class Group {
   bool waits_below(uint64_t sequence) const;
 
  private:
+  void try_to_read(int peer);
+  std::atomic<uint8_t>& reads(int reader, int owner) const {
+    return reinterpret_cast<std::atomic<uint8_t>*>(base_[reader] + layout_.reads)[owner];
+  }
   bool has_finished(int peer, uint64_t sequence) const;
   bool in_a_call(uint64_t then) const;  // was this rank in one, at that time in ticks?
   std::string process(int peer) const;
@@ -170,7 +181,8 @@ class Group {
   std::vector<std::byte*> base_;
   std::vector<int> pidfd_, pid_;
   std::vector<int> lifeline_;  // connections that can be read when a rank on another host is gone; owned
-  std::vector<bool> remote_;
+  std::vector<bool> remote_, same_process_;
+  const uint64_t secret_;                          // others try to read it
   std::vector<std::atomic<uint64_t>> lost_since_;  // when a remote rank was first seen to be gone
   uint64_t published_ = 0;                         // the last call whose record has been sent to other hosts
   std::unique_ptr<Mirror> mirror_;

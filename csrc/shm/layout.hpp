@@ -7,6 +7,7 @@
 //     Ack[peer][lane]               how many of each peer's messages I have consumed
 //     Position[peer] twice          my point-to-point streams: sent to each peer, taken from each (stream.hpp)
 //     member[peer] twice            my lists of the ranks that are left, for shrink (survivors.hpp)
+//     reads[peer]                   can I read its memory (single_copy.hpp)?
 //     stream[peer]                  the rings of these streams
 //     pool                          payload slots of larger messages
 //
@@ -79,6 +80,7 @@ struct Control {
   std::atomic<uint64_t> awaits;                 // in a long wait: number of the call << 16 | rank + 1
   std::atomic<uint64_t> shrinking;              // the attempt to agree on the survivors that it takes part in
   std::atomic<uint64_t> has_door;               // the attempt that `door` is for
+  std::atomic<uint64_t> secret, secret_at;      // for those who try whether they can read my memory
   alignas(kLine) std::atomic<uint32_t> asleep;  // threads that wait for the doorbell
   // written by others
   alignas(kLine) std::atomic<uint32_t> doorbell;
@@ -91,7 +93,7 @@ struct Control {
 };
 
 struct Layout {
-  size_t control, recorder, headers, acks, sent, taken, members, streams, stream_bytes, pool, bytes;
+  size_t control, recorder, headers, acks, sent, taken, members, reads, streams, stream_bytes, pool, bytes;
 
   Layout(uint32_t size, size_t pool_bytes) {
     const auto up = [](size_t x, size_t to) { return (x + to - 1) / to * to; };
@@ -102,7 +104,8 @@ struct Layout {
     sent = acks + size * sizeof(AckLine);
     taken = sent + size * sizeof(Position);
     members = taken + size * sizeof(Position);
-    streams = up(members + 2 * size, 4096);
+    reads = members + 2 * size;
+    streams = up(reads + size, 4096);
     stream_bytes =
         size == 1 ? 0 : std::clamp(std::bit_floor((size_t{1} << 20) / size), size_t{4096}, size_t{65536});
     pool = up(streams + size * stream_bytes, 4096);

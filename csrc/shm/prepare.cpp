@@ -68,7 +68,9 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->work_bytes = works ? made->chunking.work_elements * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
   made->plan = std::move(plan);
-  made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes});
+  made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
+             kind.single_copy_bytes});
+  if (longest(made->chunking) * made->wide_element < kind.single_copy_bytes) made->single_copy = SIZE_MAX;
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;
   made->verb = kind.verb;

@@ -20,7 +20,9 @@ struct CallKind {
   size_t pool_bytes = 0, segment_bytes = 0;
   size_t ring_bytes = size_t{2} << 20;           // over which the messages of a call are spread
   size_t stream_output_bytes = size_t{8} << 20;  // outputs from here on are written past the caches
-  uint64_t fingerprint = 0, count = 0;           // as the next: for messages and records
+  size_t single_copy_bytes =
+      SIZE_MAX;  // messages from here on are read where they lie in the sender's memory
+  uint64_t fingerprint = 0, count = 0;  // as the next: for messages and records
   uint16_t verb = 0, algorithm = 0;
   uint8_t record_dtype = 0, record_op = 0;
   int32_t root = -1;

@@ -64,6 +64,7 @@ void Prepared::fit(const Sizes& sizes) {
       std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
   point_results = out_bytes >= sizes.ring / 2;
   stream_output = out_bytes >= sizes.stream_output;
+  single_copy = sizes.single_copy;
 }
 
 }  // namespace pc
