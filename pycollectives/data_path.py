@@ -10,7 +10,7 @@ _WAYS = {
     "inlined": "inside the cache line of the flag",
     "slot": "through slots of the message pool",
     "region": "read in place",
-    "pointer": "read in place",
+    "pointer": "through slots of the message pool, or read in the sender's memory if trials were faster",
 }
 
 

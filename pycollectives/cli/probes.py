@@ -182,8 +182,8 @@ def process_vm_readv() -> Finding:
     except OSError as error:
         read = (1, str(error))
     if read[0] == 0:
-        return Finding(title, "ok", "one rank can read another's memory")
-    advice = "optional. "
+        return Finding(title, "ok", "one rank can read another's memory: long messages may be copied once")
+    advice = "optional, for long messages. "
     try:
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):

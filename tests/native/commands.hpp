@@ -16,7 +16,8 @@ void run_messages(uint64_t seed, int times);
 void run_faults(const std::vector<Case>& cases, uint64_t seed, int times);
 // Damaged plans: refused, or executed without touching anything but the call's memory.
 void fuzz_plans(const std::vector<Case>& cases, uint64_t seed, int times);
-// A rank that shares its core with the one that it waits for goes to another one; many looks tell how far a peer is.
+// A rank that shares its core with the one that it waits for goes to another one; many looks tell how far a peer is, trials which
+// way is the faster one.
 void run_cores();
 
 }  // namespace pc::test

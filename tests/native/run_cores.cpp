@@ -4,6 +4,7 @@
 
 #include "commands.hpp"
 #include "ranks.hpp"
+#include "shm/contest.hpp"
 #include "shm/own_core.hpp"
 #include "shm/store_path.hpp"
 
@@ -32,10 +33,33 @@ void run_distances() {
   require(!told_far(distance, 16) && !told_far(distance, 8), "near although single looks are disturbed");
 }
 
+// The way that a contest takes for most calls, where the second one takes so many times as long as the first.
+bool takes_second(Contest& contest, double times, int calls) {
+  int second = 0;
+  for (int i = 0; i < calls; ++i) {
+    const bool way = contest.next();
+    second += way;
+    contest.note(i % 5 == 3 ? 100'000
+                 : way      ? static_cast<uint64_t>(1000 * times)
+                            : 1000);  // some are disturbed
+  }
+  return second > calls / 2;
+}
+
+void run_contests() {
+  Contest contest;
+  require(!takes_second(contest, 1.5, 2000), "the first way where it is faster");
+  require(takes_second(contest, 0.5, 2000), "the second one when it has become faster");
+  require(!takes_second(contest, 0.95, 2000), "the first one where there is little between them");
+  Contest fresh;
+  require(takes_second(fresh, 0.5, 32), "soon");
+}
+
 }  // namespace
 
 void run_cores() {
   run_distances();
+  run_contests();
   const cpu_set_t before = allowed();
   World world(2);
   Group& group = world.ends[0]->group();
