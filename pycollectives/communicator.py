@@ -150,6 +150,7 @@ class Communicator(Verbs, Uneven, Plans, Inspection, Grouping):
                 *patience,
                 crowded=len(self._neighbours) > self._cores,
                 stores=settings.STORES.index(self.settings.stores),
+                single_copy=self.settings.single_copy_bytes > 0,
             )
         except TransportError as error:  # no memory: the others must not wait for it
             if self.size == 1:

@@ -63,13 +63,16 @@ def on_one_device(emulated: bool, ranks: int, nbytes: int) -> Iterator[tuple[str
         import cupy
 
         vectors = [cupy.ones(count, cupy.float32) for _ in range(ranks)]
-        yield "CuPy: adds and copies", _sums(cupy, vectors)
+        made = _sums(cupy, vectors)
+        cupy.cuda.runtime.deviceSynchronize()  # the row has a stream of its own
+        yield "CuPy: adds and copies", made
     if "torch" not in absent:
         import cupy
         import torch
 
         vectors = [torch.ones(count, dtype=torch.float32, device="cuda") for _ in range(ranks)]
         call, is_right = _sums(torch, vectors)
+        cupy.cuda.runtime.deviceSynchronize()
 
         def on_that_stream() -> None:
             stream = torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)

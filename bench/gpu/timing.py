@@ -169,6 +169,7 @@ def ours(
         if not graph:
             return rounds(wish, memory, waiting(memory, again) if waits else again, fewest)
         replay = memory.capture(lambda: [again() for _ in range(wish.graph_calls)][-1])
+        fewest(0)  # the end of a capture may wait for kernels, as allocation does
         return [t / wish.graph_calls for t in rounds(wish, memory, replay, fewest)]
 
     chosen = wish.options(**options)

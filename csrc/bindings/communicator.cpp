@@ -175,13 +175,14 @@ void bind_communicator(py::module_& module) {
 
   py::class_<Handle>(module, "Communicator", "One rank's end of a communicator over shared memory.")
       .def(py::init([](int rank, int size, size_t pool_bytes, uint32_t spins, uint32_t yields,
-                       uint32_t nap_us, bool crowded, int stores) {
+                       uint32_t nap_us, bool crowded, int stores, bool single_copy) {
              return std::make_unique<Handle>(rank, size, pool_bytes,
                                              Patience{spins, yields, register_membarrier(), nap_us, crowded},
-                                             static_cast<Stores>(stores));
+                                             static_cast<Stores>(stores), single_copy);
            }),
            py::arg("rank"), py::arg("size"), py::arg("pool_bytes"), py::arg("spins"), py::arg("yields"),
-           py::arg("nap_us"), py::arg("crowded") = false, py::arg("stores") = 0)
+           py::arg("nap_us"), py::arg("crowded") = false, py::arg("stores") = 0,
+           py::arg("single_copy") = false)
       .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
       .def_property_readonly("pool_bytes", &Communicator::pool_bytes)
       .def("attach", [](Handle& self, int peer, int fd) { self.group().attach(peer, fd); })

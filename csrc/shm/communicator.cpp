@@ -7,8 +7,9 @@
 
 namespace pc {
 
-Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores)
-    : group_(rank, size, pool_bytes), executor_(group_, patience, stores), patience_(patience) {}
+Communicator::Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores,
+                           bool single_copy)
+    : group_(rank, size, pool_bytes, single_copy), executor_(group_, patience, stores), patience_(patience) {}
 
 Communicator::~Communicator() { close(); }
 

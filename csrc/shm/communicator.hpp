@@ -33,7 +33,8 @@ struct Job {
 
 class Communicator {
  public:
-  Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores = Stores::automatic);
+  Communicator(int rank, int size, size_t pool_bytes, Patience patience, Stores stores = Stores::automatic,
+               bool single_copy = false);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 

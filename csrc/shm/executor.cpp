@@ -138,7 +138,7 @@ void Executor::run(const Call& call) {
   begin(call);
   const bool two_ways = prepared_->single_copy != SIZE_MAX;
   const uint64_t begun = two_ways ? ticks() : 0;
-  single_copy_ = two_ways && prepared_->ways.next();
+  single_copy_ = two_ways && prepared_->ways.next() && own_arrays_readable(call);
   Waiter waiter(group_.control(rank_), patience_);
   try {
     if (group_.poisoned()) [[unlikely]]

@@ -184,9 +184,10 @@ class Executor {
   void combine_single_copy(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
   void fetch(int peer, const std::byte* there, void* here, size_t bytes);
   bool readable(const Connection& connection) const;
-  // Does the message lie in another process's own memory?
+  bool own_arrays_readable(const Call& call) const;
+  // Does the message lie in the own memory of a rank on this host? What comes from others lies in a buffer of this process.
   bool is_elsewhere(int peer, const Header& header) const {
-    return static_cast<Carrier>(header.carrier & 3) == Carrier::pointer && !group_.in_this_process(peer);
+    return static_cast<Carrier>(header.carrier & 3) == Carrier::pointer && !group_.remote(peer);
   }
   const Header& next_header(const Lane& lane, int peer) const {
     return group_.header(peer, rank_, lane.id, received_[static_cast<size_t>(peer)][lane.id] + 1);

@@ -220,7 +220,7 @@ bool Executor::streams(const Lane& lane, const Connection& connection, size_t by
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const int32_t peer = prepared_->plan->peers[connection.first + k];
     if (group_.remote(peer)) continue;
-    if (stores_.due(peer)) [[unlikely]] {
+    if (bytes >= StorePath::kFrom && stores_.due(peer)) [[unlikely]] {
       const uint64_t last = group_.ack(peer, rank_, lane.id).load(std::memory_order_relaxed);
       if (last) stores_.look(peer, group_.header(rank_, peer, lane.id, last).flag);
     }
@@ -247,7 +247,6 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
     const Header& header = next_header(lane, peer);
-    if (is_elsewhere(peer, header)) return combine_single_copy(lane, in, part, message);
     arrived_[k] = {payload(peer, header), operands[k].wide != 0, fresh && comes_from_far(peer, header)};
 #ifdef PC_CHECKED  // by the native tests: do both ends see the same message?
     size_t expected = 0;
@@ -256,6 +255,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
       expected += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
     check_bytes(peer, header, expected);
 #endif
+    if (is_elsewhere(peer, header)) return combine_single_copy(lane, in, part, message);
   }
   for (uint32_t j = 0; j < in.nrefs; ++j) {
     const Piece piece = part_of(plan.refs[in.shape + j], part);

@@ -1,6 +1,9 @@
 // Messages that lie in the sender's own memory: the kernel copies them, straight to their place where they are only to be
 // stored, and block by block into memory that stays in the caches where they are operands of a reduction.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -13,8 +16,9 @@
 namespace pc {
 namespace {
 
-constexpr uint32_t kGone = 100;  // looks for a sender that cannot be read any more
 constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
+// How long a sender that cannot be read is looked after. One that ends loses its memory first, and is seen to be dead later.
+constexpr uint64_t kEnding = 30'000'000'000, kRefusing = 1'000'000'000;  // ns
 
 }  // namespace
 
@@ -27,17 +31,28 @@ bool Executor::readable(const Connection& connection) const {
   return true;
 }
 
+// Can the kernel read the arrays of this call for others? Not what is mapped from devices.
+bool Executor::own_arrays_readable(const Call& call) const {
+  std::byte probe;
+  return (!prepared_->in_bytes || read_memory(::getpid(), call.in, &probe, 1) == 0) &&
+         (!prepared_->out_bytes || read_memory(::getpid(), call.out, &probe, 1) == 0);
+}
+
 // One piece of memory of the sender, who keeps it as it is until the message has been acknowledged.
 void Executor::fetch(int peer, const std::byte* there, void* here, size_t bytes) {
   const int error = read_memory(group_.control(peer).pid.load(std::memory_order_relaxed), there, here, bytes);
+  std::atomic_thread_fence(
+      std::memory_order_acquire);  // who gives a call up says so before its arrays change
+  if (group_.poisoned()) group_.raise_poison(call_->sequence);
   if (!error && !group_.died(peer)) return;  // the number of a dead process may be another one's by now
-  for (uint32_t i = 0; i < kGone; ++i) {
-    if (group_.poisoned()) group_.raise_poison(call_->sequence);
-    group_.check_peers(call_->sequence, 0);
+  const uint64_t patience = !error || error == ESRCH || error == EFAULT ? kEnding : kRefusing;
+  for (const uint64_t begin = now_ns(); now_ns() - begin < patience;) {
+    look_after_peers(peer);
     std::this_thread::sleep_for(kBetweenLooks);
   }
   throw Error(ErrorKind::transport,
-              "the memory of rank " + std::to_string(peer) + " cannot be read: " + std::strerror(error),
+              "the memory of rank " + std::to_string(peer) + " cannot be read: " + std::strerror(error) +
+                  "; PYCOLLECTIVES_SINGLE_COPY_BYTES=0 avoids this",
               peer);
 }
 
@@ -58,7 +73,6 @@ void Executor::combine_single_copy(const Lane& lane, const Instruction& in, uint
         prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region};
   if (message.target)
     targets[ntargets++] = {message.target, (in.flags & Instruction::send_wide) != 0, message.stream};
-  if (!ntargets) return;
 
   if (in.noperands == 1 && !targets[0].wide && !targets[ntargets - 1].wide &&
       epilogue.kind == Epilogue::none && !prepared_->is_bool()) {

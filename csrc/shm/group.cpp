@@ -8,7 +8,7 @@
 
 namespace pc {
 
-Group::Group(int rank, int size, size_t pool_bytes)
+Group::Group(int rank, int size, size_t pool_bytes, bool single_copy)
     : rank_(rank),
       size_(size),
       pool_bytes_(pool_bytes),
@@ -20,7 +20,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
       pid_(static_cast<size_t>(size), 0),
       lifeline_(static_cast<size_t>(size), -1),
       remote_(static_cast<size_t>(size), false),
-      same_process_(static_cast<size_t>(size), false),
+      single_copy_(single_copy && size > 1),
       secret_(random_number()),
       lost_since_(static_cast<size_t>(size)) {
   base_[static_cast<size_t>(rank)] = own_.data();
@@ -30,7 +30,7 @@ Group::Group(int rank, int size, size_t pool_bytes)
   control(rank).core.store(-1, std::memory_order_relaxed);
   control(rank).secret.store(secret_, std::memory_order_relaxed);
   control(rank).secret_at.store(reinterpret_cast<uintptr_t>(&secret_), std::memory_order_relaxed);
-  if (size > 1) allow_siblings_to_read();
+  if (single_copy_) allow_siblings_to_read();
   control(rank).presence.store(Presence::present, std::memory_order_release);
 }
 
@@ -51,13 +51,13 @@ void Group::attach(int peer, int fd) {
 }
 
 void Group::try_to_read(int peer) {
+  if (!single_copy_) return;
   Control& theirs = control(peer);
   const int pid = theirs.pid.load(std::memory_order_relaxed);
   uint64_t found = 0;
   const auto* there = reinterpret_cast<const void*>(theirs.secret_at.load(std::memory_order_relaxed));
   if (read_memory(pid, there, &found, sizeof found) || found != theirs.secret.load(std::memory_order_relaxed))
     return;
-  same_process_[static_cast<size_t>(peer)] = pid == getpid();
   reads(rank_, peer).store(1, std::memory_order_relaxed);
 }
 

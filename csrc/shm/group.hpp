@@ -23,7 +23,8 @@ inline constexpr uint64_t kLongestNap =
 
 class Group {
  public:
-  Group(int rank, int size, size_t pool_bytes);
+  // `single_copy`: the members may read each other's own memory (single_copy.hpp), if the kernel lets them.
+  Group(int rank, int size, size_t pool_bytes, bool single_copy = false);
   ~Group();
   Group(const Group&) = delete;
 
@@ -94,11 +95,10 @@ class Group {
   }
   std::byte* pool(int rank) const { return base_[rank] + layout_.pool; }
 
-  // Can `reader` read what `owner` has in its own memory (single_copy.hpp)? For a rank of the same process: it just does.
+  // Can `reader` read what `owner` has in its own memory (single_copy.hpp)?
   bool can_read(int reader, int owner) const {
     return reads(reader, owner).load(std::memory_order_relaxed) != 0;
   }
-  bool in_this_process(int peer) const { return same_process_[static_cast<size_t>(peer)]; }
 
   // Publishes that this rank enters a call, and how it ended.
   void enter(uint64_t sequence, uint64_t fingerprint, uint64_t kind, uint64_t site) {
@@ -181,7 +181,8 @@ class Group {
   std::vector<std::byte*> base_;
   std::vector<int> pidfd_, pid_;
   std::vector<int> lifeline_;  // connections that can be read when a rank on another host is gone; owned
-  std::vector<bool> remote_, same_process_;
+  std::vector<bool> remote_;
+  const bool single_copy_;
   const uint64_t secret_;                          // others try to read it
   std::vector<std::atomic<uint64_t>> lost_since_;  // when a remote rank was first seen to be gone
   uint64_t published_ = 0;                         // the last call whose record has been sent to other hosts

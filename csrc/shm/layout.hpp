@@ -45,7 +45,7 @@ enum class Carrier : uint32_t {
   slot,
   region,
   pointer
-};  // where the payload is: header, pool, symmetric memory, same process
+};  // where the payload is: header, pool, symmetric memory, elsewhere in the sender's memory
 
 struct alignas(kLine) Header {
   std::atomic<uint64_t> flag;  // running number, written last

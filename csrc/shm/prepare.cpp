@@ -70,7 +70,8 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes});
-  if (longest(made->chunking) * made->wide_element < kind.single_copy_bytes) made->single_copy = SIZE_MAX;
+  if (made->chunking.longest_part() * made->wide_element < kind.single_copy_bytes)
+    made->single_copy = SIZE_MAX;
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;
   made->verb = kind.verb;

@@ -16,7 +16,9 @@ void allow_siblings_to_read() {
   const int fd = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
   char scope = '0';
-  if (::read(fd, &scope, 1) == 1 && scope == '1') ::prctl(PR_SET_PTRACER, ::getppid());
+  const pid_t parent = ::getppid();
+  if (::read(fd, &scope, 1) == 1 && scope == '1' && parent > 1)
+    ::prctl(PR_SET_PTRACER, static_cast<unsigned long>(parent), 0, 0, 0);
   ::close(fd);
 }
 

@@ -90,6 +90,7 @@ class Channel:
     def emit(self, steps: list[Step]) -> None:
         written = {i for s in steps for space, i in s.writes() if space == "data"}
         untouched = [] if self.always_out else sorted(self.held_in & self.held_out - written)
+        self.finished = set(untouched) if self.finishes_input else set()
         sends = 0
         while sends < len(steps) and steps[sends].kind == "send":
             sends += 1
@@ -248,6 +249,6 @@ class Channel:
         if len(chunks.index) != 1 or wide or chunks.space not in ("data", "input", "output"):
             return 0
         key = next(iter(_keys(chunks)))
-        if not any(key in step.writes() for step in later):
-            return Flag.MAY_POINT
-        return Flag.MAY_POINT_APART if key not in self.stored else 0
+        if any(key in step.writes() for step in later):
+            return Flag.MAY_POINT_APART if key not in self.stored else 0
+        return Flag.MAY_POINT_APART if key[1] in self.finished else Flag.MAY_POINT  # in place they are scaled

@@ -32,6 +32,12 @@ def in_place_and_apart(comm: Any) -> None:
             out = x if comm.rank % 2 else x.copy()
             comm.all_reduce(x, out=out, algorithm=name)
             assert np.array_equal(out, sum(xs)), (name, turn)
+    for name in reference.algorithms("scan", comm.size):  # what a rank sends first is scaled afterwards
+        for turn in range(TRIALS):
+            x = np.arange(40_000.0) * (comm.rank + 1) + turn
+            comm.scan(x, pc.scaled_sum(0.5), out=x, algorithm=name)
+            total = sum(np.arange(40_000.0) * (rank + 1) + turn for rank in range(comm.rank + 1))
+            assert np.array_equal(x, total / 2), (name, turn)
 
 
 def exchange_until_one_dies(comm: Any, victim: int) -> tuple[str, int | None]:

@@ -113,7 +113,7 @@ def modules(device: Any, ranks: int) -> dict[str, ModuleType]:
         Device=lambda number: SimpleNamespace(use=lambda: device.use_device(number)),
         Stream=Stream,
         get_current_stream=lambda: here.stream,
-        runtime=SimpleNamespace(memcpyAsync=copy),
+        runtime=SimpleNamespace(memcpyAsync=copy, deviceSynchronize=lambda: None),
     )
     vars(nccl).update(
         available=True,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "cuda/host/on_device.hpp"
@@ -43,6 +44,8 @@ void each_kernel(bool fused, F&& f) {
 void load_kernel(const Kernel& kernel) {
   cudaFuncAttributes attributes;  // asking for them loads it
   check(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
+  static std::mutex mutex;  // of the look and the change
+  const std::scoped_lock lock(mutex);
   size_t stack = 0;  // of a thread
   check(cudaDeviceGetLimit(&stack, cudaLimitStackSize), "asking for the stack");
   if (attributes.localSizeBytes > stack)

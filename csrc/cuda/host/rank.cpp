@@ -48,14 +48,15 @@ Rank::~Rank() {
   work_ = StreamMemory();
   scratch_ = StreamMemory();
   stage_ = StreamMemory();
-  // Nothing of this rank's reaches the memory of other processes any more. Before they were all attached nobody made a call.
+  // Nothing of this rank's reaches the memory of other processes any more. Those that this one did not reach may have reached it.
   Remains remains{memory_, std::move(multicast_), {}, {}};
   static constexpr uint64_t kGone = 1;
   for (const int peer : elsewhere_) {
     static_cast<void>(cudaMemcpyAsync(segments_[static_cast<size_t>(peer)] + mark_of(rank_), &kGone,
                                       sizeof kGone, cudaMemcpyHostToDevice, service_));
-    if (open_) remains.marks.push_back(mark_of(peer));
+    remains.marks.push_back(mark_of(peer));
   }
+  for (const int peer : unreached_) remains.marks.push_back(mark_of(peer));
   static_cast<void>(cudaStreamSynchronize(service_));
   if (regions_) remains.pieces = regions_->close();
   for (const PeerMemory& memory : attached_) close_memory(memory);
@@ -71,7 +72,9 @@ std::string Rank::handle() const { return export_memory(memory_.data, device_); 
 
 void Rank::attach(int peer, const std::string& text) {
   const On on(device_);
+  unreached_.push_back(peer);
   const PeerMemory memory = open_memory(text, peer, device_);
+  unreached_.pop_back();
   const bool same_device = memory.link == Link::same_device;
   direct_ &= same_device && memory.same_process;  // what pools allocate need not be mapped on other devices
   whole_lines_ &= capability(device_) == capability(memory.device) &&

@@ -146,6 +146,7 @@ class Rank {
   std::vector<int> fellows_;    // ranks of this process on this device
   std::vector<int> devices_;    // of the ranks of this process
   std::vector<int> elsewhere_;  // ranks of other processes
+  std::vector<int> unreached_;  // ranks whose memory could not be opened
   uint32_t on_device_ = 1;      // ranks of any process
   std::shared_ptr<Fusion> fusion_;
   uint64_t handed_in_ = 0;
