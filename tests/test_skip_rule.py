@@ -68,3 +68,14 @@ def test_jobs_across_hosts_that_cannot_be(tmp_path: Path, ci: str, code: int) ->
     environment = {**os.environ, "CI": ci, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([root / ".ci/check-cluster"], env=environment, capture_output=True, text=True)
     assert done.returncode == code and "nothing was run" in done.stdout, done
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """pytest imports them by it: of two of one name only the first would run when all are collected together."""
+    files = [
+        path
+        for path in Path(__file__).parent.rglob("*.py")
+        if path.name not in ("conftest.py", "__init__.py")
+    ]
+    names = [path.name for path in files]
+    assert sorted(names) == sorted(set(names))
