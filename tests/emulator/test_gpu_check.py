@@ -73,11 +73,14 @@ def test_measurements(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(len(pc.__path__) > 1, reason="optional: another build of the device is in use")
-def test_a_step_that_fails(tmp_path: Path) -> None:
+def test_a_step_that_takes_too_long(tmp_path: Path) -> None:
     """Its time is over: it is stopped with all its children, and the report says so."""
     status, found, text = check(tmp_path, "--steps", "tests", "--minutes", "0.03")
-    assert status == 1 and found["steps"][0]["result"] == "failed" and "time" in found["steps"][0]["note"]
-    assert "| tests | failed |" in text
+    step = found["steps"][0]
+    assert (
+        status == 1 and step["result"] in ("failed", "incomplete") and "time" in step["note"]
+    )  # or before the first test
+    assert f"| tests | {step['result']} |" in text
 
 
 TESTS = """
