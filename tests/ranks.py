@@ -56,6 +56,15 @@ def threads(n: int, fn: Callable[..., Result], *args: Any) -> list[Result]:
     return pc.run_threads(n, fn, *args)
 
 
+def raised_by(call: Callable[[], Any]) -> str:
+    """The name of the error that a call raises; empty if it raises none."""
+    try:
+        call()
+    except pc.CollectiveError as error:
+        return type(error).__name__
+    return ""
+
+
 class Processes:
     """`n` ranks that are processes, under the library's own launcher."""
 

@@ -16,6 +16,7 @@ import reference
 import special_values
 import user_ops
 from calls import Call
+from ranks import raised_by
 
 import pycollectives as pc
 from pycollectives.device import Options, emulated, guard
@@ -113,15 +114,6 @@ def test_a_disagreement_ends_the_kernels() -> None:
     assert "MismatchError" in found and "nothing" not in found
 
 
-def raised(call: Any) -> str:
-    """The name of the error that a call raises."""
-    try:
-        call()
-    except pc.CollectiveError as error:
-        return type(error).__name__
-    return ""
-
-
 def works(comm: Any) -> bool:
     return bool((comm.all_reduce(np.full(700, 2.0, np.float32), algorithm="two_shot") == 2 * comm.size).all())
 
@@ -132,7 +124,7 @@ def test_a_timeout_ends_the_kernels(native: bool) -> None:
 
     def fn(comm: Any) -> str:
         assert works(comm)
-        return raised(lambda: comm.all_reduce(np.ones(700), timeout=0.5)) if comm.rank == 0 else ""
+        return raised_by(lambda: comm.all_reduce(np.ones(700), timeout=0.5)) if comm.rank == 0 else ""
 
     assert on_gpu.run(2, fn, native=native) == ["CollectiveTimeoutError", ""]
     assert on_gpu.run(2, works, native=native) == [True] * 2
@@ -149,7 +141,7 @@ def test_an_abort_ends_the_kernels(native: bool) -> None:
             return ""
         threading.Timer(0.3, comm.abort).start()
         try:
-            return raised(lambda: comm.all_reduce(np.ones(700)))
+            return raised_by(lambda: comm.all_reduce(np.ones(700)))
         finally:
             over.set()
 
@@ -163,7 +155,7 @@ def test_a_peer_that_leaves_ends_the_kernels(monkeypatch: pytest.MonkeyPatch, na
 
     def fn(comm: Any) -> str:
         assert works(comm)
-        return "" if comm.rank else raised(lambda: comm.all_reduce(np.ones(700)))
+        return "" if comm.rank else raised_by(lambda: comm.all_reduce(np.ones(700)))
 
     # The emulated device knows that nobody will come.
     expected = "DeviceError" if on_gpu.EMULATED else "PeerError"

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+from ranks import raised_by
 
 import pycollectives as pc
 from pycollectives.device import emulated, guard
@@ -43,7 +44,7 @@ def missing(comm: Any, protocol: str, mutant: str = "none") -> tuple[str, bool]:
     """Rank 1 does not call; what rank 0 raises, and whether a communicator that is made afterwards works."""
     first = on_device(comm, protocol, mutant)
     assert sums(first)
-    raised = error(lambda: first.all_reduce(np.ones(700), timeout=0.5)) if comm.rank == 0 else ""
+    raised = raised_by(lambda: first.all_reduce(np.ones(700), timeout=0.5)) if comm.rank == 0 else ""
     comm.barrier()  # by the host
     return raised, sums(on_device(comm, protocol))
 
@@ -55,9 +56,9 @@ def aborted(comm: Any, protocol: str) -> str:
     if comm.rank:
         time.sleep(0.6)
         comm.all_reduce(np.ones(700))  # what rank 0 has sent before may be enough
-        return error(lambda: comm.all_reduce(np.ones(700)))
+        return raised_by(lambda: comm.all_reduce(np.ones(700)))
     threading.Timer(0.3, comm.abort).start()
-    return error(lambda: comm.all_reduce(np.ones(700)))
+    return raised_by(lambda: comm.all_reduce(np.ones(700)))
 
 
 def left(comm: Any, protocol: str) -> str:
@@ -68,12 +69,4 @@ def left(comm: Any, protocol: str) -> str:
     if comm.rank:
         comm.close()
         return ""
-    return error(lambda: comm.all_reduce(np.ones(700)))
-
-
-def error(call: Any) -> str:
-    try:
-        call()
-    except pc.CollectiveError as raised:
-        return type(raised).__name__
-    return ""
+    return raised_by(lambda: comm.all_reduce(np.ones(700)))
