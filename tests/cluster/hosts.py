@@ -76,7 +76,8 @@ class Finished:
 class Job:
     """A job that runs; its ranks may write lines of JSON into the file that JOB_SAYS names."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, ranks: Callable[[], list[int]]) -> None:
+        self._ranks = ranks
         self.out, self.err, self.says = (folder / f"{name}-{number}" for name in ("out", "err", "says"))
         self.says.touch()
         self.process: subprocess.Popen[bytes] | None = None
@@ -87,10 +88,14 @@ class Job:
         return sorted(lines, key=lambda line: int(line["rank"]))
 
     def wait_until(self, holds: Callable[[list[dict[str, Any]]], bool], limit: float) -> None:
-        """Until what has been said is enough, or nobody can say anything any more."""
+        """Until what has been said is enough, or nobody can say anything any more.
+
+        mpiexec may end before ranks that it cannot reach, or that others have left behind.
+        """
         deadline = time.monotonic() + limit
         while not holds(self.said()):
-            if time.monotonic() > deadline or (self.process and self.process.poll() is not None):
+            ended = self.process is not None and self.process.poll() is not None and not self._ranks()
+            if ended or time.monotonic() > deadline:
                 return
             time.sleep(0.05)
 
@@ -264,7 +269,7 @@ class Cluster:
 
     def begin(self, library: Library, line: Sequence[str], env: Mapping[str, str]) -> Job:
         """A job by a command line of its own, on host 0."""
-        job = Job(self.folder, len(self._jobs))
+        job = Job(self.folder, len(self._jobs), self.processes)
         with job.out.open("w") as out, job.err.open("w") as err:
             job.process = subprocess.Popen(
                 [str(self.agent), "host0", shlex.join(line)],
@@ -285,7 +290,7 @@ class Cluster:
         env: Mapping[str, str] | None = None,
     ) -> Job:
         """The same with torchrun's variables and nothing else; the exit code is 0 if that of every rank is."""
-        job, lines, rank = Job(self.folder, len(self._jobs)), ["code=0"], 0
+        job, lines, rank = Job(self.folder, len(self._jobs), self.processes), ["code=0"], 0
         for host, number in enumerate(ranks_of):
             for local in range(number):
                 words = [
