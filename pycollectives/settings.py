@@ -146,7 +146,10 @@ def decide(
     second, last = hardware().cache_bytes(2, MIB), hardware().cache_bytes(3, 32 * MIB)
     here = max(map(hosts.count, set(hosts))) if hosts else size
     own = second // -(-here // cores)  # of a core's own cache, which ranks on the same core share
-    ring = number("PYCOLLECTIVES_RING_BYTES", 2 * own, 0)  # see csrc/shm/prepared.cpp
+    pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
+    pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
+    # See csrc/shm/prepared.cpp. A small part of a large shared cache, for all ranks together, holds longer rings as well.
+    ring = number("PYCOLLECTIVES_RING_BYTES", max(2 * own, min(pool, last // (16 * here))), 0)
     # Inputs and outputs of the ranks that run at a time fill the shared cache from here on.
     stream = number("PYCOLLECTIVES_STREAM_OUTPUT_BYTES", last // (2 * min(size, cores)), 0)
     stores = os.environ.get("PYCOLLECTIVES_STORES", "automatic")
@@ -155,8 +158,6 @@ def decide(
     aware = os.environ.get("PYCOLLECTIVES_CUDA_AWARE_MPI", "automatic")
     if aware not in AWARE:
         raise InvalidArgumentError(f"PYCOLLECTIVES_CUDA_AWARE_MPI={aware!r} is not one of {', '.join(AWARE)}")
-    pool = MIB if nested else max(MIB, min(8 * MIB, 64 * MIB // size))
-    pool = number("PYCOLLECTIVES_POOL_BYTES", pool, 64 * 1024)
     longest = _between_hosts() if hosts else max(64 * 1024, own // 4)
     segment = number("PYCOLLECTIVES_SEGMENT_BYTES", longest, 4096)
     if hosts:  # MPI counts in C's int, and no message is longer than two segments

@@ -136,7 +136,7 @@ void Executor::hand_over(Waiter& waiter) {
 
 void Executor::run(const Call& call) {
   begin(call);
-  const bool two_ways = prepared_->single_copy != SIZE_MAX;
+  const bool two_ways = prepared_->single_copy != SIZE_MAX && !all_symmetric(call);
   const uint64_t begun = two_ways ? ticks() : 0;
   single_copy_ = two_ways && prepared_->ways.next() && own_arrays_readable(call);
   Waiter waiter(group_.control(rank_), patience_);

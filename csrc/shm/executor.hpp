@@ -206,6 +206,7 @@ class Executor {
   const std::byte* payload(int peer, const Header& header) const;
   bool comes_from_far(int peer, const Header& header) const;
   const Region* region_of(const std::byte* address, size_t bytes) const;
+  bool all_symmetric(const Call& call) const;
   static size_t piece_bytes(const Instruction& in, uint64_t length, size_t element);
   std::byte* address(const Ref& ref, uint64_t begin) const;
   Piece part_of(const Ref& shape, uint32_t part) const;

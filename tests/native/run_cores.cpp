@@ -53,6 +53,11 @@ void run_contests() {
   require(!takes_second(contest, 0.95, 2000), "the first one where there is little between them");
   Contest fresh;
   require(takes_second(fresh, 0.5, 32), "soon");
+  Contest caches, memory(true);
+  require(!takes_second(caches, 0.85, 2000), "a sixth is too little where caches hold the data");
+  require(takes_second(memory, 0.85, 2000) && !takes_second(memory, 0.98, 2000), "it is enough where none does");
+  Contest seldom(true);
+  require(takes_second(seldom, 0.5, 12), "sooner");
 }
 
 }  // namespace
