@@ -134,11 +134,22 @@ void Executor::hand_over(Waiter& waiter) {
       look_after_peers(-1);
 }
 
+// Chooses how this rank sends its longer messages. False: there is one way only.
+bool Executor::begin_contest(const Call& call) {
+  const bool plain = stores_.chooses() && prepared_->slot_bytes >= kContested && !group_.mirror();
+  const bool single_copy = prepared_->single_copy != SIZE_MAX;
+  way_ = Way::as_usual;
+  has_streamed_ = false;
+  if (size_ == 1 || !(plain || single_copy) || all_symmetric(call)) return false;
+  way_ = prepared_->ways.next(plain, single_copy);
+  if (way_ == Way::single_copy && !own_arrays_readable(call)) way_ = Way::as_usual;
+  return true;
+}
+
 void Executor::run(const Call& call) {
   begin(call);
-  const bool two_ways = prepared_->single_copy != SIZE_MAX && !all_symmetric(call);
-  const uint64_t begun = two_ways ? ticks() : 0;
-  single_copy_ = two_ways && prepared_->ways.next() && own_arrays_readable(call);
+  const bool contest = begin_contest(call);
+  const uint64_t begun = contest ? ticks() : 0;
   Waiter waiter(group_.control(rank_), patience_);
   try {
     if (group_.poisoned()) [[unlikely]]
@@ -175,7 +186,7 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    if (two_ways) prepared_->ways.note(ticks() - begun);
+    if (contest) prepared_->ways.note(ticks() - begun, has_streamed_);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;

@@ -34,6 +34,8 @@ inline constexpr size_t kBlock =
     8192;  // of a result that is streamed: stays in the first level of the caches
 inline constexpr size_t kFetched =
     size_t{128} << 10;  // of messages that are operands, at a time, if they lie in other processes
+inline constexpr size_t kContested =
+    8192;  // of a message: from here on it is worth while to try several ways
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
@@ -68,7 +70,7 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
-  mutable Contest ways;  // through slots or by single copy
+  mutable Contest ways;  // how messages are sent
   mutable uint64_t kind =
       0;  // number of its text in the recorder of the one communicator that it is made for
 
@@ -166,6 +168,7 @@ class Executor {
   };
 
   void begin(const Call& call);
+  bool begin_contest(const Call& call);
   void listen(const Plan& plan);
   void lay_out_slots();
   void hand_over(Waiter& waiter);
@@ -250,7 +253,9 @@ class Executor {
   uint64_t waiting_since_ = 0, looked_ = 0, warning_due_ = 0;
   OwnCore core_;
   int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
-  bool any_pointed_ = false, in_place_ = false, single_copy_ = false;
+  bool any_pointed_ = false, in_place_ = false;
+  Way way_ = Way::as_usual;
+  bool has_streamed_ = false;
   std::array<std::byte*, kPlaces> base_{};
   std::array<size_t, kPlaces>
       unit_{};  // bytes from one element's place to the next: work memory has room for wide ones

@@ -186,7 +186,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const Plan& plan = *prepared_->plan;
   Message message{};
   message.bytes = message_bytes(in, part);
-  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty(), single_copy_);
+  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty(), way_ == Way::single_copy);
   if (way == Carrier::inlined) {
     message.target = inlined_;
     return message;
@@ -204,7 +204,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
       return message;
     }
   }
-  if (way_of(*prepared_, in, message.bytes, in_place_, false, single_copy_) == Carrier::pointer &&
+  if (way_of(*prepared_, in, message.bytes, in_place_, false, way_ == Way::single_copy) == Carrier::pointer &&
       readable(lane.connections[in.connection])) {
     const Ref& ref = sent_chunk(plan, in);
     message.carrier = Carrier::pointer;
@@ -232,6 +232,8 @@ bool Executor::streams(const Lane& lane, const Connection& connection, size_t by
     }
     far |= stores_.streams(peer, bytes);
   }
+  far &= way_ != Way::plain_stores;
+  has_streamed_ |= far;
   return far;
 }
 

@@ -56,6 +56,8 @@ class StorePath {
     return seems_far(peer);
   }
 
+  bool chooses() const { return wish_ == Stores::automatic; }
+
   // Is it time to look how far the peer is?
   bool due(int peer) const {
     return wish_ == Stores::automatic && ticks() >= peers_[static_cast<size_t>(peer)].next_look;

@@ -1,5 +1,7 @@
 #include <sched.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "commands.hpp"
@@ -33,31 +35,44 @@ void run_distances() {
   require(!told_far(distance, 16) && !told_far(distance, 8), "near although single looks are disturbed");
 }
 
-// The way that a contest takes for most calls, where the second one takes so many times as long as the first.
-bool takes_second(Contest& contest, double times, int calls) {
-  int second = 0;
+// Which way a contest takes for most calls, where the others take so many times as long as the usual one.
+Way winner(Contest& contest, double plain, double single, int calls, bool streams = true) {
+  std::array<int, kWays> taken{};
   for (int i = 0; i < calls; ++i) {
-    const bool way = contest.next();
-    second += way;
-    contest.note(i % 5 == 3 ? 100'000
-                 : way      ? static_cast<uint64_t>(1000 * times)
-                            : 1000);  // some are disturbed
+    const Way way = contest.next(plain > 0, single > 0);
+    ++taken[static_cast<size_t>(way)];
+    const double times = way == Way::plain_stores ? plain : way == Way::single_copy ? single : 1;
+    contest.note(i % 5 == 3 ? 100'000 : static_cast<uint64_t>(1000 * times), streams);  // some are disturbed
   }
-  return second > calls / 2;
+  return static_cast<Way>(std::max_element(taken.begin(), taken.end()) - taken.begin());
 }
 
 void run_contests() {
   Contest contest;
-  require(!takes_second(contest, 1.5, 2000), "the first way where it is faster");
-  require(takes_second(contest, 0.5, 2000), "the second one when it has become faster");
-  require(!takes_second(contest, 0.95, 2000), "the first one where there is little between them");
+  require(winner(contest, 0, 1.5, 2500) == Way::as_usual, "the usual way where it is faster");
+  require(winner(contest, 0, 0.5, 2500) == Way::single_copy, "another one when it has become faster");
+  require(winner(contest, 0, 0.95, 2500) == Way::as_usual, "the usual one where there is little between them");
   Contest fresh;
-  require(takes_second(fresh, 0.5, 32), "soon");
+  require(winner(fresh, 0, 0.5, 32) == Way::single_copy, "soon");
+  Contest three;
+  require(winner(three, 0.85, 0.7, 2500) == Way::single_copy, "the fastest of three");
+  require(winner(three, 0.85, 0.9, 2500) == Way::plain_stores, "the other one of three");
+  require(winner(three, 0.98, 0.9, 2500) == Way::as_usual, "the usual one of three");
+  require(winner(three, 0.5, 0, 2500, false) == Way::as_usual, "plain stores are nothing new where nothing was streamed");
   Contest caches, memory(true);
-  require(!takes_second(caches, 0.85, 2000), "a sixth is too little where caches hold the data");
-  require(takes_second(memory, 0.85, 2000) && !takes_second(memory, 0.98, 2000), "it is enough where none does");
+  require(winner(caches, 0, 0.85, 2500) == Way::as_usual, "a sixth is too little where caches hold the data");
+  require(winner(memory, 0, 0.85, 2500) == Way::single_copy, "it is enough where none does");
+  require(winner(memory, 0, 0.98, 2500) == Way::as_usual, "little is not");
   Contest seldom(true);
-  require(takes_second(seldom, 0.5, 12), "sooner");
+  require(winner(seldom, 0, 0.5, 14) == Way::single_copy, "sooner where calls are long");
+  Contest slow;
+  int tried = 0;
+  for (int i = 0; i < 32; ++i) {
+    const bool plain = slow.next(true, false) == Way::plain_stores;
+    tried += plain;
+    slow.note(plain ? 5000 : 1000, true);
+  }
+  require(tried == 2, "what is far too slow is not tried to the end");
 }
 
 }  // namespace
