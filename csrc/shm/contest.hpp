@@ -31,7 +31,7 @@ class Contest {
       : long_data_(long_data),
         trials_(long_data ? 3 : kMostTrials),
         part_{0, 20, long_data ? 20u : 5u},
-        until_(long_data ? 4 * kShortest : kShortest) {}
+        until_(long_data ? 2 * kShortest : kShortest) {}
 
   // The way of the next call, among those that are open.
   Way next(bool plain_stores, bool single_copy) {
@@ -54,8 +54,8 @@ class Contest {
 
  private:
   static constexpr uint32_t kMostTrials = 6;  // of each way
-  // Calls from one trial to the next: the first calls of a program are often unlike the others.
-  static constexpr uint32_t kShortest = 32, kLongest = 1024;
+  // Calls from one trial to the next: the first calls are unlike the others, until all slots have been used once.
+  static constexpr uint32_t kShortest = 64, kLongest = 1024;
   using Times = std::array<uint64_t, kMostTrials>;
 
   bool tries() const { return turn_ < trials_ * open_; }
