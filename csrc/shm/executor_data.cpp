@@ -186,7 +186,8 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   const Plan& plan = *prepared_->plan;
   Message message{};
   message.bytes = message_bytes(in, part);
-  const Carrier way = way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty(), way_ == Way::single_copy);
+  const Carrier way =
+      way_of(*prepared_, in, message.bytes, in_place_, !regions_.empty(), way_ == Way::single_copy);
   if (way == Carrier::inlined) {
     message.target = inlined_;
     return message;

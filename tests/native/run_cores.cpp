@@ -51,14 +51,16 @@ void run_contests() {
   Contest contest;
   require(winner(contest, 0, 1.5, 2500) == Way::as_usual, "the usual way where it is faster");
   require(winner(contest, 0, 0.5, 2500) == Way::single_copy, "another one when it has become faster");
-  require(winner(contest, 0, 0.95, 2500) == Way::as_usual, "the usual one where there is little between them");
+  require(winner(contest, 0, 0.95, 2500) == Way::as_usual,
+          "the usual one where there is little between them");
   Contest fresh;
   require(winner(fresh, 0, 0.5, 32) == Way::single_copy, "soon");
   Contest three;
   require(winner(three, 0.85, 0.7, 2500) == Way::single_copy, "the fastest of three");
   require(winner(three, 0.85, 0.9, 2500) == Way::plain_stores, "the other one of three");
   require(winner(three, 0.98, 0.9, 2500) == Way::as_usual, "the usual one of three");
-  require(winner(three, 0.5, 0, 2500, false) == Way::as_usual, "plain stores are nothing new where nothing was streamed");
+  require(winner(three, 0.5, 0, 2500, false) == Way::as_usual,
+          "plain stores are nothing new where nothing was streamed");
   Contest caches, memory(true);
   require(winner(caches, 0, 0.85, 2500) == Way::as_usual, "a sixth is too little where caches hold the data");
   require(winner(memory, 0, 0.85, 2500) == Way::single_copy, "it is enough where none does");
