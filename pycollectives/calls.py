@@ -159,6 +159,7 @@ class Calls:
             ring_bytes=self.settings.ring_bytes,
             stream_output_bytes=self.settings.stream_output_bytes,
             single_copy_bytes=self.settings.single_copy_bytes or NEVER,
+            cache_bytes=self.settings.cache_bytes,
             fingerprint=kind.fingerprint(one.name),
             count=kind.count,
             verb=_VERB[kind.verb],

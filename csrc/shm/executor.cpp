@@ -39,6 +39,7 @@ void Executor::reserve(const Prepared& prepared) {
   if (prepared.single_copy != SIZE_MAX && size_ > 1)
     fetched_.resize(std::max({fetched_.size(), kFetched + kLine,
                               static_cast<size_t>(size_) * round_up(prepared.wide_element, kLine) + kLine}));
+  if (size_ > 1) map_slots(prepared);
   const Plan& plan = *prepared.plan;
   const size_t readers = prepared.slots < kLargeDepth
                              ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots
@@ -46,6 +47,16 @@ void Executor::reserve(const Prepared& prepared) {
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
+}
+
+// All slots of such calls at once: page by page the first turn round the ring would take twice as long as the others, and trials
+// would see that.
+void Executor::map_slots(const Prepared& prepared) {
+  const size_t bytes = std::min(prepared.ring_bytes(), group_.pool_bytes());
+  if (prepared.slot_bytes < kContested || bytes <= mapped_slots_) return;
+  mapped_slots_ = bytes;
+  for (int peer = 0; peer < size_; ++peer)
+    if (!group_.remote(peer)) map_pages(group_.pool(peer), bytes, peer == rank_);
 }
 
 void Executor::add_region(Region region) { regions_.push_back(std::move(region)); }
@@ -134,22 +145,23 @@ void Executor::hand_over(Waiter& waiter) {
       look_after_peers(-1);
 }
 
-// Chooses how this rank sends its longer messages. False: there is one way only.
-bool Executor::begin_contest(const Call& call) {
+// Chooses how this rank sends its longer messages. nullptr: there is one way only.
+Contest* Executor::begin_contest(const Call& call) {
   const bool plain = stores_.chooses() && prepared_->slot_bytes >= kContested && !group_.mirror();
   const bool single_copy = prepared_->single_copy != SIZE_MAX;
   way_ = Way::as_usual;
   has_streamed_ = false;
-  if (size_ == 1 || !(plain || single_copy) || all_symmetric(call)) return false;
-  way_ = prepared_->ways.next(plain, single_copy);
+  if (size_ == 1 || !(plain || single_copy)) return nullptr;
+  begun_ = ticks();
+  Contest& contest = prepared_->ways[all_symmetric(call)];
+  way_ = contest.next(plain, single_copy);
   if (way_ == Way::single_copy && !own_arrays_readable(call)) way_ = Way::as_usual;
-  return true;
+  return &contest;
 }
 
 void Executor::run(const Call& call) {
   begin(call);
-  const bool contest = begin_contest(call);
-  const uint64_t begun = contest ? ticks() : 0;
+  Contest* const contest = begin_contest(call);
   Waiter waiter(group_.control(rank_), patience_);
   try {
     if (group_.poisoned()) [[unlikely]]
@@ -186,7 +198,7 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    if (contest) prepared_->ways.note(ticks() - begun, has_streamed_);
+    if (contest) contest->note(ticks() - begun_, has_streamed_);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;

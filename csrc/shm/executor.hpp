@@ -45,6 +45,7 @@ struct Sizes {
   size_t ring;           // over which the messages of a call are spread
   size_t stream_output;  // outputs from here on are written past the caches
   size_t single_copy;    // messages from here on are read where they lie in the sender's memory
+  size_t cache;          // a rank's part of a core's own cache
 };
 
 // A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
@@ -70,13 +71,17 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
-  mutable Contest ways;  // how messages are sent
+  mutable std::array<Contest, 2> ways;  // how messages are sent: of ordinary arrays, of symmetric ones
   mutable uint64_t kind =
       0;  // number of its text in the recorder of the one communicator that it is made for
 
   bool is_bool() const {
     return static_cast<DType>(dtype) == DType::bool_;
   }  // any byte but 0 is true: a copy makes it 1
+
+  size_t ring_bytes() const {  // of the pool that its slots take
+    return plan->channels.size() * lanes * plan->max_connections * slots * slot_bytes;
+  }
 
   // Chooses slices, lanes and slots, the same on all ranks.
   void fit(const Sizes& sizes);
@@ -168,7 +173,8 @@ class Executor {
   };
 
   void begin(const Call& call);
-  bool begin_contest(const Call& call);
+  void map_slots(const Prepared& prepared);
+  Contest* begin_contest(const Call& call);
   void listen(const Plan& plan);
   void lay_out_slots();
   void hand_over(Waiter& waiter);
@@ -245,7 +251,8 @@ class Executor {
   const Plan* last_plan_ = nullptr;
   uint32_t last_lanes_ = 0, last_slots_ = 0;
   size_t last_slot_bytes_ = 0;
-  bool settled_ = true;  // nobody reads slots that were laid out for an earlier call
+  size_t mapped_slots_ = 0;  // bytes of every pool
+  bool settled_ = true;      // nobody reads slots that were laid out for an earlier call
   std::vector<std::array<uint64_t, kMaxLanes>> unsettled_;  // what was sent before
   std::shared_ptr<const Plan> keep_plan_;
   const Call* call_ = nullptr;
@@ -256,6 +263,7 @@ class Executor {
   bool any_pointed_ = false, in_place_ = false;
   Way way_ = Way::as_usual;
   bool has_streamed_ = false;
+  uint64_t begun_ = 0;  // ticks, where there is a contest
   std::array<std::byte*, kPlaces> base_{};
   std::array<size_t, kPlaces>
       unit_{};  // bytes from one element's place to the next: work memory has room for wide ones

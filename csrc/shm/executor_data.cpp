@@ -93,7 +93,7 @@ const Region* Executor::region_of(const std::byte* address, size_t bytes) const 
   return nullptr;
 }
 
-// Such calls have one way only, and say nothing about those of other arrays.
+// What is faster for such calls says nothing about those of other arrays.
 bool Executor::all_symmetric(const Call& call) const {
   return (!prepared_->in_bytes || region_of(call.in, prepared_->in_bytes)) &&
          (!prepared_->out_bytes || region_of(call.out, prepared_->out_bytes));

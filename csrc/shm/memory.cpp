@@ -107,6 +107,12 @@ std::byte* map(int fd, size_t bytes, const char* what) {
 
 }  // namespace
 
+void map_pages(std::byte* first, size_t bytes, bool to_write) {
+#ifdef MADV_POPULATE_READ
+  static_cast<void>(::madvise(first, bytes, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ));
+#endif
+}
+
 size_t available_memory() {
   const size_t kib = read_number("/proc/meminfo", "MemAvailable:", kUnlimited);
   return std::min({kib == kUnlimited ? kib : kib * 1024, control_group_room(), address_space_room()});

@@ -35,6 +35,9 @@ class Mapping {
       0;  // that mapped it: it is not there in a forked child, where something else may be at its place
 };
 
+// Maps whole pages that exist, at once and not one by one when they are touched; older kernels than Linux 5.14 do nothing.
+void map_pages(std::byte* first, size_t bytes, bool to_write);
+
 // Bytes that this process may still allocate: free memory, the limits of its control groups, its address space.
 size_t available_memory();
 

@@ -22,7 +22,8 @@ struct CallKind {
   size_t stream_output_bytes = size_t{8} << 20;  // outputs from here on are written past the caches
   size_t single_copy_bytes =
       SIZE_MAX;  // messages from here on are read where they lie in the sender's memory
-  uint64_t fingerprint = 0, count = 0;  // as the next: for messages and records
+  size_t cache_bytes = size_t{1} << 20;  // of a core's own cache that is this rank's
+  uint64_t fingerprint = 0, count = 0;   // as the next: for messages and records
   uint16_t verb = 0, algorithm = 0;
   uint8_t record_dtype = 0, record_op = 0;
   int32_t root = -1;

@@ -9,7 +9,6 @@ namespace {
 constexpr uint32_t kMostSlots = 512;
 constexpr size_t kShortest =
     16384;  // bytes; what a message costs is less than a tenth of what its data cost from here on
-constexpr size_t kLong = 32;  // times the least message for single copy: by default twice the cache of a rank
 
 // Slots at an odd number of lines from each other do not all fall into the same sets of the caches.
 constexpr size_t odd_lines(size_t bytes) { return ((round_up(bytes, kLine) / kLine) | 1) * kLine; }
@@ -63,10 +62,9 @@ void Prepared::fit(const Sizes& sizes) {
   const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
   slots = static_cast<uint32_t>(std::clamp<size_t>(
       std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
-  point_results = out_bytes >= sizes.ring / 2;
+  point_results = out_bytes >= sizes.cache;
   stream_output = out_bytes >= sizes.stream_output;
   single_copy = sizes.single_copy;
-  ways = Contest((in_bytes + out_bytes) / kLong >= single_copy);
 }
 
 }  // namespace pc
