@@ -33,7 +33,7 @@ class Contest {
         part_{0, 20, long_data ? 20u : 5u},
         until_(long_data ? 2 * kShortest : kShortest) {}
 
-  // The way of the next call, among those that are open.
+  // The way of the next call, among those that are open: the same in all calls.
   Way next(bool plain_stores, bool single_copy) {
     turn_ = calls_++;
     if (turn_ == 0) begin(plain_stores, single_copy);
@@ -54,7 +54,7 @@ class Contest {
 
  private:
   static constexpr uint32_t kMostTrials = 6;  // of each way
-  // Calls from one trial to the next: the first calls are unlike the others, until all slots have been used once.
+  // Calls from one trial to the next: the first calls of a program are often unlike the others.
   static constexpr uint32_t kShortest = 64, kLongest = 1024;
   using Times = std::array<uint64_t, kMostTrials>;
 
