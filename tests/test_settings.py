@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycollectives import settings
+from pycollectives.cost.hardware import Cache, Hardware
 from pycollectives.errors import InvalidArgumentError
 
 ROOT = Path(__file__).parents[1]
@@ -77,3 +78,19 @@ def test_turns_of_a_waiting_rank(variable: str, monkeypatch: pytest.MonkeyPatch)
             settings.patience(2)
     monkeypatch.setenv(variable, "7")
     assert 7 in settings.patience(2)[:2]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "last", "ring"),
+    [(2, 32 << 20, 4 << 20), (4, 32 << 20, 2 << 20), (2, 300 << 20, 8 << 20), (4, 320 << 20, 5 << 20)],
+)
+def test_rings_use_a_large_last_level_and_leave_a_small_one_alone(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, last: int, ring: int
+) -> None:
+    """Two cores with 2 MiB each; a sixteenth of what they share for the rings of all, no ring longer than the pool."""
+    machine = Hardware("some", 2, (Cache(2, 2 << 20, 2), Cache(3, last, 1)))
+    monkeypatch.setattr(settings, "hardware", lambda: machine)
+    found = settings.decide(ranks, nested=False, cores=2)
+    assert found.ring_bytes == ring and found.cache_bytes == (2 << 20) // (ranks // 2)
+    monkeypatch.setenv("PYCOLLECTIVES_RING_BYTES", str(1 << 20))
+    assert settings.decide(ranks, nested=False, cores=2).cache_bytes == 512 << 10  # half of it at most
