@@ -214,7 +214,7 @@ class Job:
             self.wake_out.send(b"!")
 
     def _forward(self, number: int) -> None:
-        """Ranks are in sessions of their own: a terminal's Ctrl-C reaches them only through this."""
+        """Ranks are in process groups of their own: a terminal's Ctrl-C reaches them only through this."""
         self.interrupts += number == signal.SIGINT
         for rank in self.ranks:
             if not rank.ended:

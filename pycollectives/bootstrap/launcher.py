@@ -29,7 +29,7 @@ def launch(
     """Run ``argv`` as ``n`` ranks of one job and return the job's exit code.
 
     ``argv`` is a Python script with its arguments, a module with ``module``, or any executable command. Each
-    rank is a session of its own and dies with the launcher; rank 0 has the launcher's standard input, the
+    rank is a process group of its own and dies with the launcher; rank 0 has the launcher's standard input, the
     others none. ``prefix`` puts "[rank] " before each line of output. ``env`` replaces the environment that
     the ranks start from. ``bind`` gives each rank its share of the cores (binding.py).
 

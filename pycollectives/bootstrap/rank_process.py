@@ -15,7 +15,7 @@ from pycollectives.bootstrap.output import Relay, Sink
 
 
 class RankProcess:
-    """A rank in a session of its own, which dies with this process. `channel` is our end of its socket pair."""
+    """A rank in a process group of its own (child.py), which dies with this process. `channel` is our end of its socket pair."""
 
     def __init__(
         self,
@@ -44,7 +44,10 @@ class RankProcess:
     def signal(self, number: int) -> None:
         """Signal the rank and its own children. It is not yet reaped: its group cannot be another's."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:  # it has not left this process's group yet
+                os.kill(self.process.pid, number)
 
     def outcome(self) -> tuple[int, str]:
         """Its exit code, 128 + the signal's number if it died of one, and the same in words. It has ended."""
@@ -84,7 +87,6 @@ def _start(
         stderr=subprocess.PIPE,
         env=env,
         pass_fds=[theirs.fileno()],
-        start_new_session=True,
         bufsize=0,
     )
 
