@@ -160,6 +160,7 @@ class Calls:
             stream_output_bytes=self.settings.stream_output_bytes,
             single_copy_bytes=self.settings.single_copy_bytes or NEVER,
             cache_bytes=self.settings.cache_bytes,
+            crowded=self.settings.crowded,
             fingerprint=kind.fingerprint(one.name),
             count=kind.count,
             verb=_VERB[kind.verb],

@@ -45,7 +45,7 @@ class Settings:
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
     rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py).
     `single_copy_bytes`: messages from here on are read where they lie in the sender's memory, if that has been faster in the
-    last calls; 0: never. `cache_bytes`: a rank's part of a core's own cache. `stage_bytes`: of a piece of device memory on its
+    last calls; 0: never. `cache_bytes`: a rank's part of a core's own cache. `crowded`: ranks share cores. `stage_bytes`: of a piece of device memory on its
     way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One of AWARE."""
 
     pool_bytes: int
@@ -62,6 +62,7 @@ class Settings:
     cuda_aware_mpi: str = "automatic"
     single_copy_bytes: int = 128 * 1024
     cache_bytes: int = MIB
+    crowded: bool = False
 
     @property
     def longest_message(self) -> int:
@@ -179,6 +180,7 @@ def decide(
         cuda_aware_mpi=aware,
         single_copy_bytes=number("PYCOLLECTIVES_SINGLE_COPY_BYTES", max(32 * 1024, own // 16), 0),
         cache_bytes=min(own, ring // 2),
+        crowded=here > cores,
     )
 
 

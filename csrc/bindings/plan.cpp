@@ -60,15 +60,13 @@ std::shared_ptr<const UserOp> user_op(const py::object& code, DType type) {
                      code.attr("name").cast<std::string>()});
 }
 
-std::shared_ptr<Prepared> make_prepared(std::shared_ptr<Plan> plan, int dtype, int op, int epilogue,
-                                        double factor, bool wide, std::vector<uint64_t> blocks,
-                                        std::vector<uint64_t> sent_blocks, std::vector<uint64_t> taken_blocks,
-                                        std::pair<uint32_t, uint32_t> held_in,
-                                        std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes,
-                                        size_t segment_bytes, size_t ring_bytes, size_t stream_output_bytes,
-                                        size_t single_copy_bytes, size_t cache_bytes, uint64_t fingerprint,
-                                        uint64_t count, int verb, int algorithm, int record_dtype,
-                                        int record_op, int root, bool deterministic, const py::object& user) {
+std::shared_ptr<Prepared> make_prepared(
+    std::shared_ptr<Plan> plan, int dtype, int op, int epilogue, double factor, bool wide,
+    std::vector<uint64_t> blocks, std::vector<uint64_t> sent_blocks, std::vector<uint64_t> taken_blocks,
+    std::pair<uint32_t, uint32_t> held_in, std::pair<uint32_t, uint32_t> held_out, size_t pool_bytes,
+    size_t segment_bytes, size_t ring_bytes, size_t stream_output_bytes, size_t single_copy_bytes,
+    size_t cache_bytes, bool crowded, uint64_t fingerprint, uint64_t count, int verb, int algorithm,
+    int record_dtype, int record_op, int root, bool deterministic, const py::object& user) {
   if (dtype < 0 || dtype >= dtype_count || op < 0 || op >= reduce_op_count || epilogue < 0 ||
       epilogue >= epilogue_kind_count)
     throw Error(ErrorKind::invalid_argument, "no such dtype, operator or epilogue");
@@ -84,6 +82,7 @@ std::shared_ptr<Prepared> make_prepared(std::shared_ptr<Plan> plan, int dtype, i
   kind.stream_output_bytes = stream_output_bytes;
   kind.single_copy_bytes = single_copy_bytes;
   kind.cache_bytes = cache_bytes;
+  kind.crowded = crowded;
   kind.fingerprint = fingerprint;
   kind.count = count;
   kind.verb = static_cast<uint16_t>(verb);
@@ -120,9 +119,10 @@ void bind_plan(py::module_& module) {
            py::arg("segment_bytes"), py::arg("ring_bytes") = CallKind{}.ring_bytes,
            py::arg("stream_output_bytes") = CallKind{}.stream_output_bytes,
            py::arg("single_copy_bytes") = CallKind{}.single_copy_bytes,
-           py::arg("cache_bytes") = CallKind{}.cache_bytes, py::arg("fingerprint"), py::arg("count"),
-           py::arg("verb"), py::arg("algorithm"), py::arg("record_dtype"), py::arg("record_op"),
-           py::arg("root"), py::arg("deterministic"), py::arg("user") = py::none())
+           py::arg("cache_bytes") = CallKind{}.cache_bytes, py::arg("crowded") = false,
+           py::arg("fingerprint"), py::arg("count"), py::arg("verb"), py::arg("algorithm"),
+           py::arg("record_dtype"), py::arg("record_op"), py::arg("root"), py::arg("deterministic"),
+           py::arg("user") = py::none())
       .def_readwrite("algorithm_name", &Prepared::algorithm_name)
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)

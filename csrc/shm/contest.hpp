@@ -1,19 +1,24 @@
 // Which of several ways has taken the least time lately? All are tried in the first calls and again now and then, since data
 // that are rewritten before each call, other cores, or other programs change the answer. Every rank counts the same calls, so
-// all try the same way at a time; what each concludes concerns only how it sends.
+// all try the same way at a time, and each tells the others what it took: a rank that comes late in one call is early in the
+// next, so single ranks would conclude this and that. What each concludes concerns only how it sends, so it needs no proof that
+// all have heard the same.
 //
 //     calls    0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 x x x x x x x ...    x: another way than 0 if it has been faster by so much
 //     timed      . . . . .   . . . . .   . . . . .                      not the first of its way: the last one has left the
 //                                                                       caches to it
 //
-//     0   as_usual       through slots, written as the reader's distance suggests
-//     1   plain_stores   through slots, written by ordinary stores       faster by a twentieth, where as_usual has streamed
-//     2   single_copy    read in the sender's own memory                 faster by a fifth
+//     0   as_usual           through slots, written as the reader's distance suggests
+//     1   plain_stores       through slots, written by ordinary stores      faster by a twentieth, where as_usual has streamed
+//     2   single_copy        read in the sender's own memory                faster by a fifth
+//     3   streamed_results   as_usual, results written past the caches      faster by a tenth
+//     4   plain_streamed     the same by plain_stores                       faster by a tenth
 //
 // A fifth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have to
 // be taken back when the array is written. Data that no cache holds until then (`long_data`) cost nothing more, and their calls
-// are long themselves: a twentieth is enough, three calls of each way, and the next trial later. They are tried in turns, since
-// the first calls of a program bring the data nearer one by one. Plain stores are not tried.
+// are long themselves: a twentieth is enough, three calls of each way, and the next trial later. The first calls of a program
+// bring the data nearer one by one, so two more of them are not timed. Only their results are streamed: a result that a core's
+// own cache could hold is read there next. A tenth, because the others come from memory then and not from the last level.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +27,48 @@
 
 namespace pc {
 
-enum class Way : uint8_t { as_usual, plain_stores, single_copy };
-inline constexpr size_t kWays = 3;
+enum class Way : uint8_t { as_usual, plain_stores, single_copy, streamed_results, plain_streamed };
+inline constexpr size_t kWays = 5;
+
+class Ways {  // a set
+ public:
+  void add(Way way) { bits_ |= 1u << static_cast<uint32_t>(way); }
+  bool has(Way way) const { return bits_ >> static_cast<uint32_t>(way) & 1; }
+  bool empty() const { return bits_ == 0; }
+
+ private:
+  uint32_t bits_ = 0;
+};
 
 class Contest {
  public:
+  using Times = std::array<uint64_t, kWays>;  // by way; 0: was not open
+
   explicit Contest(bool long_data = false)
-      : long_data_(long_data),
-        trials_(long_data ? 3 : kMostTrials),
-        part_{0, 20, long_data ? 20u : 5u},
+      : lead_(long_data ? 2 : 0),
+        trials_(long_data ? kLongTrials : kMostTrials),
+        part_{0, 20, long_data ? 20u : 5u, 10, 10},
         until_(long_data ? 2 * kShortest : kShortest) {}
 
-  // The way of the next call, among those that are open: the same in all calls.
-  Way next(bool plain_stores, bool single_copy) {
+  // Have all ways been tried since the last decision?
+  bool due() const { return calls_ == end() && calls_ > 0; }
+  // `times`: of all ranks together, see `times()`.
+  void decide(const Times& times) {
+    best_ = Way::as_usual;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 1; i < open_; ++i) {
+      const auto way = static_cast<size_t>(ways_[i]);
+      const uint64_t part = part_[way];
+      if (times[way] / (part - 1) >= times[0] / part || times[way] >= least) continue;
+      least = times[way];
+      best_ = ways_[i];
+    }
+  }
+
+  // The way of the next call: as_usual or one of `others`, which are the same in all calls.
+  Way next(Ways others) {
     turn_ = calls_++;
-    if (turn_ == 0) begin(plain_stores, single_copy);
-    if (turn_ == trials_ * open_) decide();
+    if (turn_ == 0) begin(others);
     if (calls_ == until_) {
       calls_ = 0;
       until_ = std::min(4 * until_, kLongest);
@@ -45,60 +76,63 @@ class Contest {
     if (!tries()) return best_;
     return hopeless() ? Way::as_usual : ways_[entrant()];
   }
-  // How long it took; whether messages were streamed.
-  void note(uint64_t ticks, bool streamed) {
-    if (!tries() || hopeless()) return;
-    took_[entrant()][trial()] = ticks;
-    streamed_ |= streamed;
+  // How long it took; whether messages were streamed. True after the last trial.
+  bool note(uint64_t ticks, bool streamed) {
+    if (!tries()) return false;
+    if (turn_ >= lead_ && !hopeless()) {
+      took_[entrant()][trial()] = ticks;
+      streamed_ |= streamed;
+    }
+    return turn_ + 1 == end();
+  }
+
+  // What a call takes on this rank.
+  Times times() const {
+    Times found{};
+    for (uint32_t i = 0; i < open_; ++i) found[static_cast<size_t>(ways_[i])] = typical(i);
+    auto& plain = found[static_cast<size_t>(Way::plain_stores)];
+    if (plain && !streamed_) plain = found[0];  // nothing new
+    return found;
   }
 
  private:
-  static constexpr uint32_t kMostTrials = 6;  // of each way
+  static constexpr uint32_t kMostTrials = 6, kLongTrials = 5;  // of each way
   // Calls from one trial to the next: the first calls of a program are often unlike the others.
   static constexpr uint32_t kShortest = 64, kLongest = 1024;
-  using Times = std::array<uint64_t, kMostTrials>;
+  static constexpr uint64_t kNever = uint64_t{1} << 44;  // the sum over all ranks does not overflow
 
-  bool tries() const { return turn_ < trials_ * open_; }
-  uint32_t entrant() const { return long_data_ ? turn_ % open_ : turn_ / trials_; }
-  uint32_t trial() const { return long_data_ ? turn_ / open_ : turn_ % trials_; }
+  uint32_t end() const { return lead_ + trials_ * open_; }
+  bool tries() const { return turn_ < end(); }
+  uint32_t timed() const { return turn_ - std::min(turn_, lead_); }  // calls before this one
+  uint32_t entrant() const { return timed() / trials_; }
+  uint32_t trial() const { return timed() % trials_; }
 
-  void begin(bool plain_stores, bool single_copy) {
+  void begin(Ways others) {
     open_ = 1;
-    if (plain_stores && !long_data_) ways_[open_++] = Way::plain_stores;
-    if (single_copy) ways_[open_++] = Way::single_copy;
-    for (Times& times : took_) times.fill(UINT64_MAX);
+    for (uint32_t way = 1; way < kWays; ++way)
+      if (others.has(static_cast<Way>(way))) ways_[open_++] = static_cast<Way>(way);
+    for (auto& times : took_) times.fill(kNever);
     streamed_ = false;
   }
 
   // Two calls were enough to see that this way is the wrong one.
   bool hopeless() const {
     if (entrant() == 0 || trial() < 2) return false;
-    const Times& times = took_[entrant()];
+    const auto& times = took_[entrant()];
     return std::min(times[0], times[1]) / 2 > typical(0);
   }
 
-  void decide() {
-    best_ = Way::as_usual;
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 1; i < open_; ++i) {
-      const uint64_t part = part_[static_cast<size_t>(ways_[i])], time = typical(i);
-      if (ways_[i] == Way::plain_stores && !streamed_) continue;
-      if (time / (part - 1) >= typical(0) / part || time >= least) continue;
-      least = time;
-      best_ = ways_[i];
-    }
-  }
-
-  uint64_t typical(uint32_t i) const {  // few were disturbed
-    Times times = took_[i];
-    std::sort(times.begin() + 1, times.end());  // what was not taken is the last
+  uint64_t typical(uint32_t i) const {
+    auto times = took_[i];
+    if (trials_ == kLongTrials)  // a call that comes late makes up for one that came early
+      return (times[2] + times[3] + times[4]) / 3;
+    std::sort(times.begin() + 1, times.end());  // few were disturbed; what was not taken is the last
     return times[1 + (trials_ - 2) / 2];
   }
 
-  bool long_data_;
-  uint32_t trials_, part_[kWays], until_;
+  uint32_t lead_, trials_, part_[kWays], until_;
   std::array<Way, kWays> ways_{};
-  std::array<Times, kWays> took_{};
+  std::array<std::array<uint64_t, kMostTrials>, kWays> took_{};
   uint32_t open_ = 1, calls_ = 0, turn_ = 0;
   bool streamed_ = false;
   Way best_ = Way::as_usual;

@@ -145,20 +145,6 @@ void Executor::hand_over(Waiter& waiter) {
       look_after_peers(-1);
 }
 
-// Chooses how this rank sends its longer messages. nullptr: there is one way only.
-Contest* Executor::begin_contest(const Call& call) {
-  const bool plain = stores_.chooses() && prepared_->slot_bytes >= kContested && !group_.mirror();
-  const bool single_copy = prepared_->single_copy != SIZE_MAX;
-  way_ = Way::as_usual;
-  has_streamed_ = false;
-  if (size_ == 1 || !(plain || single_copy)) return nullptr;
-  begun_ = ticks();
-  Contest& contest = prepared_->ways[all_symmetric(call)];
-  way_ = contest.next(plain, single_copy);
-  if (way_ == Way::single_copy && !own_arrays_readable(call)) way_ = Way::as_usual;
-  return &contest;
-}
-
 void Executor::run(const Call& call) {
   begin(call);
   Contest* const contest = begin_contest(call);
@@ -198,7 +184,7 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    if (contest) contest->note(ticks() - begun_, has_streamed_);
+    if (contest && contest->note(ticks() - begun_, has_streamed_)) tell_times(*contest);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;

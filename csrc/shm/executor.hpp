@@ -46,6 +46,7 @@ struct Sizes {
   size_t stream_output;  // outputs from here on are written past the caches
   size_t single_copy;    // messages from here on are read where they lie in the sender's memory
   size_t cache;          // a rank's part of a core's own cache
+  bool crowded;          // ranks share cores
 };
 
 // A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
@@ -60,8 +61,10 @@ struct Prepared {
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
   bool stream_output = false;
-  bool point_results = false;     // peers may read in place what this rank writes in the call
-  size_t single_copy = SIZE_MAX;  // bytes of a message from which on it is read in the sender's own memory
+  bool point_results = false;      // peers may read in place what this rank writes in the call
+  bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
+  bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
+  size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
@@ -71,7 +74,8 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
-  mutable std::array<Contest, 2> ways;  // how messages are sent: of ordinary arrays, of symmetric ones
+  mutable std::array<Contest, 2> ways;      // how messages are sent: of ordinary arrays, of symmetric ones
+  mutable std::array<uint64_t, 2> tried{};  // number of the last call of their last trial
   mutable uint64_t kind =
       0;  // number of its text in the recorder of the one communicator that it is made for
 
@@ -175,6 +179,9 @@ class Executor {
   void begin(const Call& call);
   void map_slots(const Prepared& prepared);
   Contest* begin_contest(const Call& call);
+  Ways open_ways() const;
+  void tell_times(const Contest& contest);
+  Contest::Times times_of_all(const Contest& contest, uint64_t sequence) const;
   void listen(const Plan& plan);
   void lay_out_slots();
   void hand_over(Waiter& waiter);
@@ -262,6 +269,7 @@ class Executor {
   int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
   bool any_pointed_ = false, in_place_ = false;
   Way way_ = Way::as_usual;
+  bool stream_results_ = false;
   bool has_streamed_ = false;
   uint64_t begun_ = 0;  // ticks, where there is a contest
   std::array<std::byte*, kPlaces> base_{};

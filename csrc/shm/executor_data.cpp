@@ -233,7 +233,7 @@ bool Executor::streams(const Lane& lane, const Connection& connection, size_t by
     }
     far |= stores_.streams(peer, bytes);
   }
-  far &= way_ != Way::plain_stores;
+  far &= way_ != Way::plain_stores && way_ != Way::plain_streamed;
   has_streamed_ |= far;
   return far;
 }
@@ -249,7 +249,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
   const bool copies = in.noperands == 1 && !send_wide && !store_wide && !operands[0].wide &&
                       epilogue.kind == Epilogue::none && !prepared_->is_bool();
   const bool stream_store =
-      prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
+      stream_results_ && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
   const bool fresh = prepared_->chunking.slices == 1;  // longer data are on their way to memory by then
   std::byte* put = message.target;
   for (uint32_t k = 0; k < in.noperands; ++k) {

@@ -70,7 +70,7 @@ void Executor::combine_single_copy(const Lane& lane, const Instruction& in, uint
     targets[ntargets++] = {
         address(plan.refs[static_cast<uint32_t>(in.store)], piece.offset),
         (in.flags & Instruction::store_wide) != 0,
-        prepared_->stream_output && (in.flags & Instruction::last_use) && message.carrier != Carrier::region};
+        stream_results_ && (in.flags & Instruction::last_use) && message.carrier != Carrier::region};
   if (message.target)
     targets[ntargets++] = {message.target, (in.flags & Instruction::send_wide) != 0, message.stream};
 

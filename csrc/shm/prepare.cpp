@@ -69,12 +69,13 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
-             kind.single_copy_bytes, kind.cache_bytes});
+             kind.single_copy_bytes, kind.cache_bytes, kind.crowded});
   if (made->chunking.longest_part() * made->wide_element < kind.single_copy_bytes)
     made->single_copy = SIZE_MAX;
-  const bool long_data =  // for all ranks, whatever their own arrays hold
-      made->single_copy != SIZE_MAX && made->chunking.work_elements * made->element >= kind.cache_bytes;
-  made->ways = {Contest(long_data), Contest(long_data)};
+  const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
+  made->long_data = whole >= kind.cache_bytes;
+  made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
+  made->ways = {Contest(made->long_data), Contest(made->long_data)};
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;
   made->verb = kind.verb;

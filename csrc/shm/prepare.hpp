@@ -23,6 +23,7 @@ struct CallKind {
   size_t single_copy_bytes =
       SIZE_MAX;  // messages from here on are read where they lie in the sender's memory
   size_t cache_bytes = size_t{1} << 20;  // of a core's own cache that is this rank's
+  bool crowded = false;                  // ranks share cores
   uint64_t fingerprint = 0, count = 0;   // as the next: for messages and records
   uint16_t verb = 0, algorithm = 0;
   uint8_t record_dtype = 0, record_op = 0;

@@ -20,12 +20,14 @@ void Prepared::fit(const Sizes& sizes) {
   // Two slots at least: a schedule that is free of deadlock with one message in flight stays so when a
   // reduction is fused with the send of its result only if there are two, since the fused one takes its
   // message when its own can go.
-  const uint32_t most =
-      std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, plan->max_connections > 16 ? 2 : 4);
+  // Ranks that share a core take turns, which cost more than they gain by further messages in flight.
+  const bool few = sizes.crowded || plan->max_connections > 16;
+  const uint32_t most = std::clamp<uint32_t>(kMaxLanes / std::max(channels, 1u), 1, few ? 2 : 4);
   const size_t share = sizes.pool / (size_t{channels} * most * 2 * plan->max_connections);
   // Messages to many peers at a time are cut shorter where as a whole they would fill the caches.
   const size_t whole = chunking.longest * wide_element * plan->max_connections;
-  const size_t fair = sizes.ring / (size_t{channels} * 2 * plan->max_connections * kLargeDepth);
+  const size_t in_flight = sizes.crowded ? 2 : 2 * kLargeDepth;
+  const size_t fair = sizes.ring / (size_t{channels} * plan->max_connections * in_flight);
   const size_t segment =
       whole <= sizes.ring / 2 ? sizes.segment : std::min(sizes.segment, std::max(fair, kShortest));
   const size_t least =
