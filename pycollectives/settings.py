@@ -45,8 +45,9 @@ class Settings:
     PYCOLLECTIVES_ALGORITHM. `fusion_bytes`: the largest array that a group packs with others. `hosts`: the host of every
     rank, empty where all are on one; `domains`: the part of their one host that each rank is bound to (topology/domains.py).
     `single_copy_bytes`: messages from here on are read where they lie in the sender's memory, if that has been faster in the
-    last calls; 0: never. `cache_bytes`: a rank's part of a core's own cache. `crowded`: ranks share cores. `stage_bytes`: of a piece of device memory on its
-    way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One of AWARE."""
+    last calls; 0: never. `cache_bytes`: a rank's part of a core's own cache. `stage_bytes`: of a piece of device memory on its
+    way to other hosts. `cuda_aware_mpi`: may MPI be given device pointers? One of AWARE.
+    `crowded`: ranks share cores."""
 
     pool_bytes: int
     segment_bytes: int
