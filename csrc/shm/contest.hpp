@@ -1,12 +1,13 @@
 // Which of several ways has taken the least time lately? All are tried in the first calls and again now and then, since data
 // that are rewritten before each call, other cores, or other programs change the answer. Every rank counts the same calls, so
 // all try the same way at a time, and each tells the others what it took: a rank that comes late in one call is early in the
-// next, so single ranks would conclude this and that. What each concludes concerns only how it sends, so it needs no proof that
-// all have heard the same.
+// next, so single ranks would conclude this and that (trial_times.hpp). They conclude one call later: in calls that wait for all,
+// all have told by then. What each concludes concerns only how it sends, so it needs no proof that all have heard the same.
 //
-//     calls    0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 x x x x x x x ...    x: another way than 0 if it has been faster by so much
+//     calls    0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 y x x x x x x ...    x: another way than 0 if it has been faster by so much
 //     timed      . . . . .   . . . . .   . . . . .                      not the first of its way: the last one has left the
 //                                                                       caches to it
+//                                                                       y: as before these trials
 //
 //     0   as_usual           through slots, written as the reader's distance suggests
 //     1   plain_stores       through slots, written by ordinary stores      faster by a twentieth, where as_usual has streamed
@@ -16,9 +17,10 @@
 //
 // A fifth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have to
 // be taken back when the array is written. Data that no cache holds until then (`long_data`) cost nothing more, and their calls
-// are long themselves: a twentieth is enough, three calls of each way, and the next trial later. The first calls of a program
-// bring the data nearer one by one, so two more of them are not timed. Only their results are streamed: a result that a core's
-// own cache could hold is read there next. A tenth, because the others come from memory then and not from the last level.
+// are long themselves: a twentieth is enough, five calls of each way, three where they are longer still, and the next trial later.
+// The first calls of a program bring the data nearer one by one, so two more of them are not timed. Only their results are
+// streamed: one that a core's own cache could hold is read there next. A tenth, because the others come from memory then and not
+// from the last level. Plain stores alone are not tried for them.
 #pragma once
 
 #include <algorithm>
@@ -44,14 +46,18 @@ class Contest {
  public:
   using Times = std::array<uint64_t, kWays>;  // by way; 0: was not open
 
-  explicit Contest(bool long_data = false)
-      : lead_(long_data ? 2 : 0),
-        trials_(long_data ? kLongTrials : kMostTrials),
-        part_{0, 20, long_data ? 20u : 5u, 10, 10},
-        until_(long_data ? 2 * kShortest : kShortest) {}
+  enum class Data { short_data, long_data, very_long_data };
+
+  explicit Contest(Data data = Data::short_data)
+      : lead_(data == Data::short_data ? 0 : 2),
+        trials_(data == Data::short_data  ? kMostTrials
+                : data == Data::long_data ? kLongTrials
+                                          : kFewTrials),
+        part_{0, 20, data == Data::short_data ? 5u : 20u, 10, 10},
+        until_(data == Data::short_data ? kShortest : 2 * kShortest) {}
 
   // Have all ways been tried since the last decision?
-  bool due() const { return calls_ == end() && calls_ > 0; }
+  bool due() const { return calls_ == end() + 1; }
   // `times`: of all ranks together, see `times()`.
   void decide(const Times& times) {
     best_ = Way::as_usual;
@@ -76,15 +82,18 @@ class Contest {
     if (!tries()) return best_;
     return hopeless() ? Way::as_usual : ways_[entrant()];
   }
-  // How long it took; whether messages were streamed. True after the last trial.
-  bool note(uint64_t ticks, bool streamed) {
+  // How long it took; whether messages were streamed; the number of the call. True after the last trial.
+  bool note(uint64_t ticks, bool streamed, uint64_t sequence) {
     if (!tries()) return false;
     if (turn_ >= lead_ && !hopeless()) {
       took_[entrant()][trial()] = ticks;
       streamed_ |= streamed;
     }
+    last_trial_ = sequence;
     return turn_ + 1 == end();
   }
+
+  uint64_t last_trial() const { return last_trial_; }
 
   // What a call takes on this rank.
   Times times() const {
@@ -96,10 +105,10 @@ class Contest {
   }
 
  private:
-  static constexpr uint32_t kMostTrials = 6, kLongTrials = 5;  // of each way
+  static constexpr uint32_t kMostTrials = 6, kLongTrials = 5, kFewTrials = 3;  // of each way
   // Calls from one trial to the next: the first calls of a program are often unlike the others.
   static constexpr uint32_t kShortest = 64, kLongest = 1024;
-  static constexpr uint64_t kNever = uint64_t{1} << 44;  // the sum over all ranks does not overflow
+  static constexpr uint64_t kNever = UINT64_MAX;
 
   uint32_t end() const { return lead_ + trials_ * open_; }
   bool tries() const { return turn_ < end(); }
@@ -115,17 +124,21 @@ class Contest {
     streamed_ = false;
   }
 
-  // Two calls were enough to see that this way is the wrong one.
+  // Two calls were enough to see that this way is the wrong one, by far.
   bool hopeless() const {
     if (entrant() == 0 || trial() < 2) return false;
     const auto& times = took_[entrant()];
-    return std::min(times[0], times[1]) / 2 > typical(0);
+    return std::min(times[0], times[1]) / 4 > typical(0);
   }
 
   uint64_t typical(uint32_t i) const {
     auto times = took_[i];
-    if (trials_ == kLongTrials)  // a call that comes late makes up for one that came early
-      return (times[2] + times[3] + times[4]) / 3;
+    if (times[trials_ - 1] == kNever) return std::min(times[0], times[1]);  // it was hopeless
+    if (trials_ < kMostTrials) {  // a call that comes late makes up for one that came early
+      uint64_t sum = 0;
+      for (uint32_t k = trials_ / 2; k < trials_; ++k) sum += times[k];
+      return sum / (trials_ - trials_ / 2);
+    }
     std::sort(times.begin() + 1, times.end());  // few were disturbed; what was not taken is the last
     return times[1 + (trials_ - 2) / 2];
   }
@@ -134,6 +147,7 @@ class Contest {
   std::array<Way, kWays> ways_{};
   std::array<std::array<uint64_t, kMostTrials>, kWays> took_{};
   uint32_t open_ = 1, calls_ = 0, turn_ = 0;
+  uint64_t last_trial_ = 0;
   bool streamed_ = false;
   Way best_ = Way::as_usual;
 };

@@ -184,7 +184,7 @@ void Executor::run(const Call& call) {
     std::atomic_thread_fence(std::memory_order_acquire);  // the look at the poison comes after the last read
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
-    if (contest && contest->note(ticks() - begun_, has_streamed_)) tell_times(*contest);
+    if (contest) end_contest(*contest);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;

@@ -63,6 +63,7 @@ struct Prepared {
   bool stream_output = false;
   bool point_results = false;      // peers may read in place what this rank writes in the call
   bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
+  bool long_output = false;        // nor the output of this rank
   bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
   size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
@@ -74,8 +75,7 @@ struct Prepared {
   uint16_t verb = 0, algorithm = 0;
   uint8_t dtype = 0, op = 0, deterministic = 0;
   int32_t root = -1;
-  mutable std::array<Contest, 2> ways;      // how messages are sent: of ordinary arrays, of symmetric ones
-  mutable std::array<uint64_t, 2> tried{};  // number of the last call of their last trial
+  mutable std::array<Contest, 2> ways;  // how messages are sent: of ordinary arrays, of symmetric ones
   mutable uint64_t kind =
       0;  // number of its text in the recorder of the one communicator that it is made for
 
@@ -180,8 +180,8 @@ class Executor {
   void map_slots(const Prepared& prepared);
   Contest* begin_contest(const Call& call);
   Ways open_ways() const;
-  void tell_times(const Contest& contest);
-  Contest::Times times_of_all(const Contest& contest, uint64_t sequence) const;
+  void end_contest(Contest& contest);
+  Contest::Times times_of_all(const Contest& contest) const;
   void listen(const Plan& plan);
   void lay_out_slots();
   void hand_over(Waiter& waiter);

@@ -1,6 +1,4 @@
-// The ways that are tried for the messages and results of a kind of call (contest.hpp), and what all ranks say they took.
-#include <type_traits>
-
+// The ways that are tried for the messages and results of a kind of call (contest.hpp).
 #include "shm/executor.hpp"
 
 namespace pc {
@@ -25,37 +23,25 @@ Contest* Executor::begin_contest(const Call& call) {
   const Ways open = open_ways();
   if (open.empty()) return nullptr;
   begun_ = ticks();
-  const bool symmetric = all_symmetric(call);
-  Contest& contest = prepared_->ways[symmetric];
-  if (contest.due()) contest.decide(times_of_all(contest, prepared_->tried[symmetric]));
+  Contest& contest = prepared_->ways[all_symmetric(call)];
+  if (contest.due()) contest.decide(times_of_all(contest));
   way_ = contest.next(open);
   if (way_ == Way::single_copy && !own_arrays_readable(call)) way_ = Way::as_usual;
-  stream_results_ |= way_ == Way::streamed_results || way_ == Way::plain_streamed;
+  stream_results_ |= (way_ == Way::streamed_results || way_ == Way::plain_streamed) && prepared_->long_output;
   return &contest;
 }
 
-void Executor::tell_times(const Contest& contest) {
-  static_assert(kWays <= std::extent_v<decltype(TrialTimes::took)>);
-  TrialTimes& told = group_.control(rank_).trials[call_->sequence % kTold];
-  const Contest::Times times = contest.times();
-  told.sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  for (size_t way = 0; way < kWays; ++way) told.took[way].store(times[way], std::memory_order_relaxed);
-  told.sequence.store(call_->sequence, std::memory_order_release);
-  prepared_->tried[&contest == &prepared_->ways[1]] = call_->sequence;
+// With what the other ranks of this host have told of the same trials.
+Contest::Times Executor::times_of_all(const Contest& contest) const {
+  Contest::Times sum = contest.times();
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && !group_.remote(peer)) group_.control(peer).trials.add_to(sum, contest.last_trial());
+  return sum;
 }
 
-// With what the other ranks of this host have told of the same trial. One that has not got so far, or has told of others since,
-// is left out.
-Contest::Times Executor::times_of_all(const Contest& contest, uint64_t sequence) const {
-  Contest::Times sum = contest.times();
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_ || group_.remote(peer)) continue;
-    const TrialTimes& told = group_.control(peer).trials[sequence % kTold];
-    if (told.sequence.load(std::memory_order_acquire) != sequence) continue;
-    for (size_t way = 0; way < kWays; ++way) sum[way] += told.took[way].load(std::memory_order_relaxed);
-  }
-  return sum;
+void Executor::end_contest(Contest& contest) {
+  if (contest.note(ticks() - begun_, has_streamed_, call_->sequence))
+    group_.control(rank_).trials.tell(call_->sequence, contest.times());
 }
 
 }  // namespace pc

@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "shm/recorder.hpp"
+#include "shm/trial_times.hpp"
 
 namespace pc {
 
@@ -65,12 +66,6 @@ struct alignas(kLine) Position {
   std::atomic<uint64_t> bytes;  // since the beginning
 };
 
-struct alignas(kLine) TrialTimes {  // see contest.hpp
-  std::atomic<uint64_t> sequence;   // of the last trial's call, written last
-  std::atomic<uint64_t> took[7];    // ticks, by way
-};
-inline constexpr uint32_t kTold = 4;  // contests whose times are remembered
-
 enum class Presence : uint32_t { absent, present, departed };
 
 struct Control {
@@ -96,7 +91,7 @@ struct Control {
       kLine) std::atomic<uint64_t> survivors;  // of rank 0: attempt << 32 | rank + 1 whose list was agreed on
   // written by the owner: what it raised, for the error texts of all; where the survivors meet
   alignas(kLine) char text[2048], door[192];
-  TrialTimes trials[kTold];  // that of the call with this number modulo kTold
+  TrialBoard trials;
 };
 
 struct Layout {

@@ -73,9 +73,13 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   if (made->chunking.longest_part() * made->wide_element < kind.single_copy_bytes)
     made->single_copy = SIZE_MAX;
   const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
-  made->long_data = whole >= kind.cache_bytes;
+  made->long_data = whole >= std::max(kind.cache_bytes, kContested);
+  made->long_output = made->out_bytes >= kind.cache_bytes;
   made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
-  made->ways = {Contest(made->long_data), Contest(made->long_data)};
+  const Contest contest(!made->long_data               ? Contest::Data::short_data
+                        : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
+                                                       : Contest::Data::very_long_data);
+  made->ways = {contest, contest};
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;
   made->verb = kind.verb;

@@ -19,8 +19,9 @@ def _leave() -> None:
     sessions first (sched_autogroup_enabled), and a rank that yields in one of its own would not give way to the others."""
     os.setpgid(0, 0)
     with contextlib.suppress(OSError):  # there may be no terminal
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+        fcntl.ioctl(0, termios.TIOCNOTTY)
+    with contextlib.suppress(OSError):  # or none where the input comes from
+        fcntl.ioctl(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC), termios.TIOCNOTTY)
 
 
 def main() -> None:

@@ -89,6 +89,7 @@ class Job:
         for rank in self.ranks:
             if failed:
                 rank.signal(signal.SIGKILL)  # what a failed job's ranks have left behind, too
+            rank.ended = True
             rank.close()
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
@@ -225,8 +226,9 @@ class Job:
 
     def _on_stop(self, _: int, __: FrameType | None) -> None:
         """Ctrl-Z: the whole job stops, and goes on with the launcher."""
-        for rank in self.ranks:
+        alive = [rank for rank in self.ranks if not rank.ended]
+        for rank in alive:
             rank.signal(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        for rank in self.ranks:
+        for rank in alive:
             rank.signal(signal.SIGCONT)

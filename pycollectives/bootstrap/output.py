@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import IO, Any
 
@@ -35,7 +36,11 @@ class Sink:
             else:
                 self._stream.write(data.decode(errors="replace"))
                 self._stream.flush()
-        except (BrokenPipeError, ValueError):
+        except ValueError:
+            self.broken = True
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):  # nobody reads; the terminal is gone
+                raise
             self.broken = True
 
 

@@ -82,9 +82,42 @@ def cores(n: int) -> list[Finding]:
     if share < 1:
         advice = "ranks take turns: right, but slower; start at most one rank per core for speed"
         found.append(Finding("cores per rank", "note", ranks, advice))
+        found.extend(sessions())
     else:
         found.append(Finding("cores per rank", "ok", ranks))
     return found
+
+
+def sessions(root: Path = Path("/")) -> list[Finding]:
+    """Does the kernel share the processor out among sessions first? Ranks that wait give way to others of their session only."""
+    try:
+        if (root / "proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1" or _has_cpu_group(
+            root
+        ):
+            return []
+    except OSError:
+        return []
+    text = "the kernel shares cores out among sessions (sched_autogroup_enabled)"
+    advice = (
+        "ranks of `pycollectives run` share one; those of launchers that give each rank a session of its own (torchrun, "
+        "MPICH's mpiexec) wait longer for each other: sysctl kernel.sched_autogroup_enabled=0 helps there"
+    )
+    return [Finding("sessions", "note", text, advice)]
+
+
+def _has_cpu_group(root: Path) -> bool:
+    """Is this process in a cgroup of its own for the processor? Then its session does not count."""
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") and path != "/":
+            return True
+        if not controllers:
+            place, top = root / "sys/fs/cgroup" / path.lstrip("/"), root / "sys/fs/cgroup"
+            if any(
+                (each / "cpu.weight").exists() for each in (place, *place.parents) if each.is_relative_to(top)
+            ):
+                return True
+    return False
 
 
 def _cgroup_cores() -> float | None:

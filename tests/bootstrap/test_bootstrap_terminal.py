@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.bootstrap.conftest import LAUNCH, Jobs
 
@@ -44,20 +47,30 @@ class Terminal:
             assert select.select([self.keyboard], [], [], max(0.0, deadline - time.monotonic()))[0], self.seen
             self.seen += os.read(self.keyboard, 4096).decode()
 
+    def read(self, seconds: float) -> bool:
+        """Is there more to come, or may be?"""
+        if not select.select([self.keyboard], [], [], seconds)[0]:
+            return True
+        try:
+            self.seen += os.read(self.keyboard, 4096).decode()
+        except OSError:  # all who had the terminal have ended
+            return False
+        return True
+
     def end(self) -> int:
         """The exit code."""
         deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.keyboard)
-                return os.waitstatus_to_exitcode(status)
-            if select.select([self.keyboard], [], [], 0.05)[0]:
-                try:
-                    self.seen += os.read(self.keyboard, 4096).decode()
-                except OSError:
-                    time.sleep(0.05)
-        raise AssertionError(self.seen)
+        while self.read(0.05):
+            assert time.monotonic() < deadline, self.seen
+        os.close(self.keyboard)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def wait_until_stopped(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not (found := os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED))[0]:
+            assert time.monotonic() < deadline, self.seen
+            time.sleep(0.01)
+        assert os.WIFSTOPPED(found[1])
 
 
 def test_rank_0_reads_what_is_typed_though_it_is_not_in_the_foreground(jobs: Any) -> None:
@@ -102,3 +115,45 @@ def test_ctrl_c_reaches_each_rank_once(jobs: Any) -> None:
     terminal.type("\x03")
     assert terminal.end() == 0
     assert terminal.seen.count("count 1") == 3, terminal.seen
+
+
+WAITS = """
+import os, time
+print("rank", os.getpid(), flush=True)
+end = time.monotonic() + 60
+while not os.path.exists("go") and time.monotonic() < end: time.sleep(0.02)
+print("went", flush=True)
+"""
+
+
+def pids(terminal: Terminal) -> list[int]:
+    return [int(line.split()[1]) for line in terminal.seen.splitlines() if line.startswith("rank")]
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_ctrl_z_stops_the_ranks_and_they_go_on_with_the_launcher(
+    jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(jobs.folder)
+    terminal = Terminal(jobs, 2, jobs.script(WAITS))
+    terminal.read_until("rank", 2)
+    terminal.read(0.1)
+    terminal.type("\x1a")
+    terminal.wait_until_stopped()
+    assert [state(pid) for pid in pids(terminal)] == ["T", "T"]
+    (jobs.folder / "go").touch()
+    os.kill(terminal.pid, signal.SIGCONT)
+    assert terminal.end() == 0
+    assert terminal.seen.count("went") == 2
+
+
+def test_no_rank_is_left_when_the_terminal_is_closed(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(jobs.folder)
+    terminal = Terminal(jobs, 2, jobs.script(WAITS))
+    terminal.read_until("rank", 2)
+    os.close(terminal.keyboard)
+    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 128 + signal.SIGHUP
+    jobs.wait_until_none_is_left(2)

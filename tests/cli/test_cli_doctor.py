@@ -48,6 +48,33 @@ def test_tuning(command: Any, tmp_path: Path) -> None:
     assert right["status"] == "ok" and "1 collectives measured with 2 ranks" in right["value"]
 
 
+@pytest.mark.parametrize(
+    ("enabled", "groups", "weight", "expected"),
+    [
+        ("1", "0::/\n", None, True),
+        ("1", "1:cpu,cpuacct:/\n0::/\n", None, True),
+        ("0", "0::/\n", None, False),
+        (None, "0::/\n", None, False),
+        ("1", "1:cpu,cpuacct:/docker/1\n", None, False),
+        ("1", "0::/user.slice\n", "user.slice/cpu.weight", False),
+        ("1", "0::/user.slice/user-1.slice\n", "user.slice/cpu.weight", False),
+        ("1", "0::/user.slice\n", None, True),
+        ("1", "0::/\n", "cpu.weight", False),  # the root of a container
+    ],
+)
+def test_sessions(
+    tmp_path: Path, enabled: str | None, groups: str, weight: str | None, expected: bool
+) -> None:
+    for folder in ("proc/sys/kernel", "proc/self", "sys/fs/cgroup/user.slice"):
+        (tmp_path / folder).mkdir(parents=True)
+    if enabled is not None:
+        (tmp_path / "proc/sys/kernel/sched_autogroup_enabled").write_text(f"{enabled}\n")
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    if weight is not None:
+        (tmp_path / "sys/fs/cgroup" / weight).write_text("100\n")
+    assert [each.name for each in probes.sessions(tmp_path)] == ["sessions"] * expected
+
+
 def test_table(command: Any) -> None:
     text = command("doctor", "-n", "64").stdout
     assert "ranks take turns" in text and "versions" in text

@@ -9,6 +9,7 @@
 #include "shm/contest.hpp"
 #include "shm/own_core.hpp"
 #include "shm/store_path.hpp"
+#include "shm/trial_times.hpp"
 
 namespace pc::test {
 namespace {
@@ -61,33 +62,42 @@ Way winner(Contest& contest, double plain, double single, int calls, bool stream
     ++taken[way];
     const bool disturbed =
         streamed_results == 0 && i % 5 == 3;  // some are, among the six trials of short data
-    contest.note(disturbed ? 100'000 : static_cast<uint64_t>(1000 * costs[way]), streams);
+    contest.note(disturbed ? 100'000 : static_cast<uint64_t>(1000 * costs[way]), streams, 1);
   }
   return static_cast<Way>(std::max_element(taken.begin(), taken.end()) - taken.begin());
 }
 
-// Two ranks, of which one comes early where the other comes late.
+// Two ranks, of which one comes early where the other comes late, and two kinds of call in turns.
 void run_common_contests() {
-  std::array<Contest, 2> contests{Contest(true), Contest(true)};
+  static std::array<TrialBoard, 2> boards;  // of the ranks
+  using Rank = std::array<Contest, 2>;      // by kind
+  const Contest unused(Contest::Data::long_data);
+  std::array<Rank, 2> ranks{Rank{unused, unused}, Rank{unused, unused}};
   const Costs costs{1, 0, 0.9, 0, 0};
-  for (uint64_t call = 0; call < 60; ++call) {
-    if (contests[0].due()) {
-      require(contests[1].due(), "all at the same call");
-      Contest::Times sum = contests[0].times();
-      const Contest::Times other = contests[1].times();
-      require((sum[0] > sum[2]) != (other[0] > other[2]), "by themselves they would not agree");
-      for (size_t way = 0; way < kWays; ++way) sum[way] += other[way];
-      for (Contest& contest : contests) contest.decide(sum);
-    }
+  for (uint64_t sequence = 1; sequence <= 120; ++sequence) {
+    const uint64_t call = (sequence - 1) / 2, kind = (sequence - 1) % 2;
     for (size_t rank = 0; rank < 2; ++rank) {
-      const Way way = contests[rank].next(open(costs));
+      Contest& contest = ranks[rank][kind];
+      if (contest.due()) {
+        const Contest::Times own = contest.times(), other = ranks[1 - rank][kind].times();
+        require((own[0] > own[2]) != (other[0] > other[2]), "by themselves they would not agree");
+        Contest::Times sum = own;
+        boards[1 - rank].add_to(sum, contest.last_trial());
+        for (size_t way = 0; way < kWays; ++way) require(sum[way] == own[way] + other[way], "told");
+        contest.decide(sum);
+      }
+      const Way way = contest.next(open(costs));
       const uint64_t skew = call % 2 == rank ? 400 : 0;
-      const bool last = contests[rank].note(
-          static_cast<uint64_t>(1000 * costs[static_cast<size_t>(way)]) + 400 - skew, true);
+      const auto took = static_cast<uint64_t>(1000 * costs[static_cast<size_t>(way)]) + 400 - skew;
+      const bool last = contest.note(took, true, sequence);
       require(last == (call == 11), "two that are not timed, five of each way");
-      require(call < 12 || way == Way::single_copy, "both conclude what is true of the two together");
+      if (last) boards[rank].tell(sequence, contest.times());
+      require(call < 13 || way == Way::single_copy, "both conclude what is true of the two together");
     }
   }
+  Contest::Times sum{};
+  boards[0].add_to(sum, 23 + TrialBoard::kLines);
+  require(sum == Contest::Times{}, "of a trial that nobody has told");
 }
 
 void run_contests() {
@@ -105,21 +115,24 @@ void run_contests() {
   Contest near;
   require(winner(near, 0.5, 0, 2500, false) == Way::as_usual,
           "plain stores are nothing new where nothing was streamed");
-  Contest caches, memory(true);
+  Contest caches, memory(Contest::Data::long_data);
   require(winner(caches, 0, 0.85, 2500) == Way::as_usual, "a sixth is too little where caches hold the data");
   require(winner(memory, 0, 0.85, 2500, true, 1) == Way::single_copy, "it is enough where none does");
   require(winner(memory, 0, 0.98, 2500, true, 1) == Way::as_usual, "little is not");
   require(winner(memory, 0, 0.98, 2500, true, 0.8) == Way::streamed_results, "results past the caches");
   require(winner(memory, 0, 0.98, 2500, true, 0.93) == Way::as_usual, "not for little");
   require(winner(memory, 0, 0.7, 2500, true, 0.8, 0.6) == Way::plain_streamed, "the fastest of four");
+  Contest few(Contest::Data::very_long_data);
+  require(winner(few, 0, 0.7, 26, true, 1, 1) == Way::single_copy, "sooner where calls take longer");
   Contest slow;
   int tried = 0;
   for (int i = 0; i < 32; ++i) {
     const bool plain = next(slow, {1, 5, 0, 0, 0}) == Way::plain_stores;
     tried += plain;
-    slow.note(plain ? 5000 : 1000, true);
+    slow.note(plain ? 5000 : 1000, true, 1);
   }
   require(tried == 2, "what is far too slow is not tried to the end");
+  require(slow.times()[1] == 5000, "but what it took is told");
   run_common_contests();
 }
 
