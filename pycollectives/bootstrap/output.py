@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from typing import IO, Any
 
 _READ = 1 << 16
@@ -17,6 +18,7 @@ class Sink:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._binary: Any = getattr(stream, "buffer", None)
+        self._raw: Any = getattr(self._binary, "raw", None)
         self._writer: object = None
         self._in_line = False
         self.broken = False
@@ -29,7 +31,10 @@ class Sink:
             data = b"\n" + data
         self._writer, self._in_line = writer, not data.endswith(b"\n")
         try:
-            if self._binary is not None:
+            if self._raw is not None:
+                self._stream.flush()
+                self._write_raw(data)
+            elif self._binary is not None:
                 self._stream.flush()
                 self._binary.write(data)
                 self._binary.flush()
@@ -42,6 +47,16 @@ class Sink:
             if error.errno not in (errno.EPIPE, errno.EIO):  # nobody reads; the terminal is gone
                 raise
             self.broken = True
+
+    def _write_raw(self, data: bytes) -> None:
+        """Past the buffer: what nobody reads would stay in it, and make the interpreter exit with code 120."""
+        left = memoryview(data)
+        while left:
+            written = self._raw.write(left)
+            if written is None:  # somebody has made it non-blocking
+                select.select([], [self._raw], [])
+            else:
+                left = left[written:]
 
 
 class Relay:
