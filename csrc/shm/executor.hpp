@@ -61,9 +61,8 @@ struct Prepared {
   uint32_t slots = 1;                      // per connection and lane
   size_t slot_bytes = 0;
   bool stream_output = false;
-  bool point_results = false;      // peers may read in place what this rank writes in the call
   bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
-  bool long_output = false;        // nor the output of this rank
+  bool long_output = false;        // nor what this rank writes in the call: peers may read that in place
   bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
   size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are

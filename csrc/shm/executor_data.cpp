@@ -27,7 +27,7 @@ Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bo
   const uint32_t pointable =
       in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
   if (!(in.flags & pointable)) return Carrier::slot;
-  if (symmetric && bytes >= kPointFrom && (in.store < 0 || prepared.point_results)) return Carrier::region;
+  if (symmetric && bytes >= kPointFrom && (in.store < 0 || prepared.long_output)) return Carrier::region;
   const bool of_caller = sent_chunk(*prepared.plan, in).where != Where::data_work;
   return single_copy && bytes >= prepared.single_copy && of_caller ? Carrier::pointer : Carrier::slot;
 }

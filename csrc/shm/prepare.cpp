@@ -74,7 +74,6 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
     made->single_copy = SIZE_MAX;
   const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
   made->long_data = whole >= std::max(kind.cache_bytes, kContested);
-  made->long_output = made->out_bytes >= kind.cache_bytes;
   made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
   const Contest contest(!made->long_data               ? Contest::Data::short_data
                         : whole / 8 < kind.cache_bytes ? Contest::Data::long_data

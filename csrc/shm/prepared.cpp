@@ -64,7 +64,7 @@ void Prepared::fit(const Sizes& sizes) {
   const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
   slots = static_cast<uint32_t>(std::clamp<size_t>(
       std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
-  point_results = out_bytes >= sizes.cache;
+  long_output = out_bytes >= sizes.cache;
   stream_output = out_bytes >= sizes.stream_output;
   single_copy = sizes.single_copy;
 }

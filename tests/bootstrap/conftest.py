@@ -27,6 +27,18 @@ LAUNCH = (
     "import json, sys; from pycollectives.bootstrap.launcher import launch;"
     "sys.exit(launch(int(sys.argv[1]), sys.argv[3:], **json.loads(sys.argv[2])))"
 )
+COUNT_INTERRUPTS = """
+import os, signal, time
+count = 0
+def on(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGINT, on)
+print("ready", flush=True)
+end = time.monotonic() + 1
+while time.monotonic() < end: time.sleep(0.05)
+print("interrupts", count)
+"""
 FOREIGN = ("PYCOLLECTIVES_", "PMI", "OMPI_", "MASTER_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_")
 
 

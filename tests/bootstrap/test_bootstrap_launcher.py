@@ -15,6 +15,7 @@ import pytest
 
 from pycollectives.bootstrap.launcher import launch
 from pycollectives.errors import InvalidArgumentError
+from tests.bootstrap.conftest import COUNT_INTERRUPTS
 
 Done = Callable[..., tuple[int, str, str]]
 
@@ -233,24 +234,10 @@ def test_a_signal_to_the_launcher_reaches_blocked_ranks(
 
 def test_a_rank_gets_each_signal_once(jobs: Any, done: Done) -> None:
     """Also when the terminal's whole foreground group gets it, as with Ctrl-C."""
-    script = jobs.script(
-        """
-import os, signal, time
-count = 0
-def on(*_):
-    global count
-    count += 1
-signal.signal(signal.SIGINT, on)
-print("ready", flush=True)
-end = time.monotonic() + 1
-while time.monotonic() < end: time.sleep(0.05)
-print(count)
-"""
-    )
-    process = jobs.launch(3, script)
+    process = jobs.launch(3, jobs.script(COUNT_INTERRUPTS))
     wait_for_line(process, 3)
     os.killpg(process.pid, signal.SIGINT)
-    assert done(process)[:2] == (0, "1\n" * 3)
+    assert done(process)[:2] == (0, "interrupts 1\n" * 3)
 
 
 def test_the_job_dies_with_its_launcher(jobs: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.bootstrap.conftest import LAUNCH, Jobs
+from tests.bootstrap.conftest import COUNT_INTERRUPTS, LAUNCH, Jobs
 
 SECONDS = 20.0
 
@@ -96,30 +96,16 @@ def test_rank_0_reads_what_is_typed_though_it_is_not_in_the_foreground(jobs: Any
 
 
 def test_ctrl_c_reaches_each_rank_once(jobs: Any) -> None:
-    script = jobs.script(
-        """
-        import signal, time
-        count = 0
-        def on(*_):
-            global count
-            count += 1
-        signal.signal(signal.SIGINT, on)
-        print("ready", flush=True)
-        end = time.monotonic() + 1
-        while time.monotonic() < end: time.sleep(0.05)
-        print("count", count, flush=True)
-        """
-    )
-    terminal = Terminal(jobs, 3, script)
+    terminal = Terminal(jobs, 3, jobs.script(COUNT_INTERRUPTS))
     terminal.read_until("ready", 3)
     terminal.type("\x03")
     assert terminal.end() == 0
-    assert terminal.seen.count("count 1") == 3, terminal.seen
+    assert terminal.seen.count("interrupts 1") == 3, terminal.seen
 
 
 WAITS = """
 import os, time
-print("rank", os.getpid(), flush=True)
+print("rank", os.getpid(), "waits", flush=True)
 end = time.monotonic() + 60
 while not os.path.exists("go") and time.monotonic() < end: time.sleep(0.02)
 print("went", flush=True)
@@ -139,8 +125,7 @@ def test_ctrl_z_stops_the_ranks_and_they_go_on_with_the_launcher(
 ) -> None:
     monkeypatch.chdir(jobs.folder)
     terminal = Terminal(jobs, 2, jobs.script(WAITS))
-    terminal.read_until("rank", 2)
-    terminal.read(0.1)
+    terminal.read_until("waits", 2)
     terminal.type("\x1a")
     terminal.wait_until_stopped()
     assert [state(pid) for pid in pids(terminal)] == ["T", "T"]
@@ -153,7 +138,7 @@ def test_ctrl_z_stops_the_ranks_and_they_go_on_with_the_launcher(
 def test_no_rank_is_left_when_the_terminal_is_closed(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(jobs.folder)
     terminal = Terminal(jobs, 2, jobs.script(WAITS))
-    terminal.read_until("rank", 2)
+    terminal.read_until("waits", 2)
     os.close(terminal.keyboard)
     assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 128 + signal.SIGHUP
     jobs.wait_until_none_is_left(2)
