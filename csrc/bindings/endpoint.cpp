@@ -4,7 +4,9 @@
 #include <pybind11/pybind11.h>
 #include <structmember.h>
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
 #include "bindings/bindings.hpp"
 
@@ -13,21 +15,18 @@ namespace py = pybind11;
 namespace pc {
 namespace {
 
-void clear_table(Endpoint* self) {
-  if (!self->table) return;
-  for (Entry& entry : *self->table) {
-    Py_CLEAR(entry.verb);
-    Py_CLEAR(entry.op);
-    Py_CLEAR(entry.algorithm);
-    entry = Entry{};
-  }
+void release(const Entry& entry) {
+  Py_XDECREF(entry.key.verb);
+  Py_XDECREF(entry.key.op);
+  Py_XDECREF(entry.key.algorithm);
 }
 
 PyObject* endpoint_new(PyTypeObject* type, PyObject*, PyObject*) {
   auto* self = reinterpret_cast<Endpoint*>(type->tp_alloc(type, 0));
   if (!self) return nullptr;
-  self->table = new (std::nothrow) std::array<Entry, 64>();
-  if (!self->table) {
+  try {
+    self->table = new KindTable();
+  } catch (const std::bad_alloc&) {
     Py_DECREF(self);
     return PyErr_NoMemory();
   }
@@ -36,7 +35,6 @@ PyObject* endpoint_new(PyTypeObject* type, PyObject*, PyObject*) {
 
 void endpoint_dealloc(PyObject* object) {
   auto* self = reinterpret_cast<Endpoint*>(object);
-  clear_table(self);
   delete self->table;
   Py_CLEAR(self->owner);
   PyTypeObject* type = Py_TYPE(object);
@@ -63,7 +61,7 @@ PyObject* endpoint_open(PyObject* object, PyObject* args) {
 PyObject* endpoint_shut(PyObject* object, PyObject*) {
   auto* self = reinterpret_cast<Endpoint*>(object);
   self->handle = nullptr;
-  clear_table(self);
+  self->table->clear();
   Py_RETURN_NONE;
 }
 
@@ -77,19 +75,13 @@ PyObject* endpoint_remember(PyObject* object, PyObject* args) {
     return nullptr;
   PyObject* key = op == Py_None ? nullptr : op;
   PyObject* named = algorithm == Py_None ? nullptr : algorithm;
-  Entry& entry = slot(*self, verb, type, count, key, root, named);
   try {
-    entry.prepared = py::cast<std::shared_ptr<Prepared>>(py::handle(prepared));
+    self->table->put({verb, key, named, type, root, count},
+                     py::cast<std::shared_ptr<Prepared>>(py::handle(prepared)));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
     return nullptr;
   }
-  Py_XSETREF(entry.verb, Py_NewRef(verb));
-  Py_XSETREF(entry.op, Py_XNewRef(key));
-  Py_XSETREF(entry.algorithm, Py_XNewRef(named));
-  entry.type = type;
-  entry.count = count;
-  entry.root = root;
   Py_RETURN_NONE;
 }
 
@@ -120,6 +112,46 @@ PyType_Spec endpoint_spec = {"pycollectives._core.Endpoint", sizeof(Endpoint), 0
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, endpoint_slots};
 
 }  // namespace
+
+// Where it is, else where there is room for it; nullptr: nowhere.
+Entry* KindTable::place_of(const Key& key) {
+  if (const Entry* known = find(key)) return const_cast<Entry*>(known);
+  const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(home(key));
+  const auto found = std::find_if(first, first + kPlaces, [](const Entry& entry) { return !entry.key.verb; });
+  return found == first + kPlaces ? nullptr : &*found;
+}
+
+void KindTable::grow() {
+  std::vector<Entry> old(std::move(entries_));
+  ++bits_;
+  entries_ = std::vector<Entry>(places());
+  for (Entry& entry : old) {
+    if (!entry.key.verb) continue;
+    if (Entry* place = place_of(entry.key))
+      *place = std::move(entry);
+    else
+      release(entry);  // it is remembered again when it is called
+  }
+}
+
+void KindTable::put(const Key& key, std::shared_ptr<Prepared> prepared) {
+  Py_XINCREF(key.verb);
+  Py_XINCREF(key.op);
+  Py_XINCREF(key.algorithm);
+  Entry* place = place_of(key);
+  while (!place && bits_ < kMost) {
+    grow();
+    place = place_of(key);
+  }
+  if (!place) place = &entries_[home(key) + turn_++ % kPlaces];
+  const Entry gone = std::exchange(*place, {key, std::move(prepared)});
+  release(gone);  // last: what goes may make calls
+}
+
+void KindTable::clear() {
+  const std::vector<Entry> gone = std::exchange(entries_, std::vector<Entry>(places()));
+  for (const Entry& entry : gone) release(entry);
+}
 
 PyTypeObject* endpoint_type = nullptr;
 

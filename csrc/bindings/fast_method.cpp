@@ -141,20 +141,19 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   if (!self->handle) return Py_NotImplemented;
   if (method.form == Form::nothing) {  // barrier
     if (nargs > 1 || (names && PyTuple_GET_SIZE(names))) return Py_NotImplemented;
-    const Entry& entry = slot(*self, method.wrapped, -1, 0, nullptr, -1, nullptr);
-    if (entry.verb != method.wrapped || entry.algorithm) return Py_NotImplemented;
-    const std::shared_ptr<Prepared> prepared = entry.prepared;
+    const Entry* entry = self->table->find({.verb = method.wrapped, .count = 0});
+    if (!entry) return Py_NotImplemented;
+    const std::shared_ptr<Prepared> prepared = entry->prepared;
     return execute(*self->handle, prepared, nullptr, nullptr, self->timeout) ? Py_NewRef(Py_None) : nullptr;
   }
   if (nargs < 2 || !plain(args[1])) return Py_NotImplemented;
   Options options;
   if (!read(options, *self, args, nargs, names)) return Py_NotImplemented;
   auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
-  const Entry& entry = slot(*self, method.wrapped, PyArray_TYPE(x), PyArray_SIZE(x), options.op, options.root,
-                            options.algorithm);
-  if (entry.verb != method.wrapped || entry.type != PyArray_TYPE(x) || entry.count != PyArray_SIZE(x) ||
-      entry.op != options.op || entry.root != options.root || entry.algorithm != options.algorithm)
-    return Py_NotImplemented;
+  const Entry* entry = self->table->find(
+      {method.wrapped, options.op, options.algorithm, PyArray_TYPE(x), options.root, PyArray_SIZE(x)});
+  if (!entry) return Py_NotImplemented;
+  const std::shared_ptr<Prepared> prepared = entry->prepared;
   // What is remembered by the number of elements was checked for another shape, perhaps.
   const bool cut = method.form == Form::exchanges || method.form == Form::deals ||
                    (method.form == Form::scatters && !options.out);
@@ -175,7 +174,6 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
     target = PyArray_DATA(reinterpret_cast<PyArrayObject*>(result.ptr()));
   }
   const py::object keep = py::reinterpret_borrow<py::object>(args[1]);
-  const std::shared_ptr<Prepared> prepared = entry.prepared;
   return execute(*self->handle, prepared, PyArray_DATA(x), target, options.timeout) ? result.release().ptr()
                                                                                     : nullptr;
 }

@@ -71,6 +71,25 @@ def test_the_second_call_is_fast_and_the_same(verb: str, shape: tuple[int, ...],
     ranks.threads(3, fn)
 
 
+def test_kinds_do_not_put_each_other_out(slow: Any) -> None:
+    """Many kinds in turns, as the arrays of a model, and a barrier between: whatever two of them have in common."""
+    counts = [*(2**k for k in range(1, 17)), *range(3, 90)]
+
+    def fn(comm: Any) -> None:
+        arrays = [(np.arange(2 * count, dtype=np.float32), np.empty(count, np.float32)) for count in counts]
+        for turn in range(3):
+            before = slow()
+            for x, out in arrays:
+                comm.all_reduce(x, out=x)
+                comm.barrier()
+                comm.reduce_scatter(x, out=out)
+                comm.broadcast(out)
+            if turn:
+                assert slow() == before
+
+    ranks.threads(2, fn)
+
+
 @pytest.mark.parametrize("verb", IN_BLOCKS)
 def test_a_first_axis_that_cannot_be_cut(verb: str, slow: Any) -> None:
     """As many elements as in calls that were right before."""
