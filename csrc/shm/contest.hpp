@@ -11,12 +11,13 @@
 //
 //     0   as_usual           through slots, written as the reader's distance suggests
 //     1   plain_stores       through slots, written by ordinary stores      faster by a twentieth, where as_usual has streamed
-//     2   single_copy        read in the sender's own memory                faster by a fifth
+//     2   single_copy        read in the sender's own memory                faster by a tenth
 //     3   streamed_results   as_usual, results written past the caches      faster by a tenth
 //     4   plain_streamed     the same by plain_stores                       faster by a tenth
 //
-// A fifth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have to
-// be taken back when the array is written. Data that no cache holds until then (`long_data`) cost nothing more, and their calls
+// A tenth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have to
+// be taken back when the array is written. But where arrays are written before each call, single copy finds their lines in the
+// writer's cache, is slower by itself, and not taken. Data that no cache holds until then (`long_data`) cost nothing more, and their calls
 // are long themselves: a twentieth is enough, five calls of each way, three where they are longer still, and the next trial later.
 // The first calls of a program bring the data nearer one by one, so two more of them are not timed. Only their results are
 // streamed: one that a core's own cache could hold is read there next. A tenth, because the others come from memory then and not
@@ -53,8 +54,9 @@ class Contest {
         trials_(data == Data::short_data  ? kMostTrials
                 : data == Data::long_data ? kLongTrials
                                           : kFewTrials),
-        part_{0, 20, data == Data::short_data ? 5u : 20u, 10, 10},
-        until_(data == Data::short_data ? kShortest : 2 * kShortest) {}
+        part_{0, 20, data == Data::short_data ? 10u : 20u, 10, 10},
+        until_(data == Data::short_data ? kShortest : 2 * kShortest),
+        longest_(data == Data::short_data ? kLongest / 2 : kLongest) {}
 
   // Have all ways been tried since the last decision?
   bool due() const { return calls_ == end() + 1; }
@@ -77,7 +79,7 @@ class Contest {
     if (turn_ == 0) begin(others);
     if (calls_ == until_) {
       calls_ = 0;
-      until_ = std::min(4 * until_, kLongest);
+      until_ = std::min(4 * until_, longest_);
     }
     if (!tries()) return best_;
     return hopeless() ? Way::as_usual : ways_[entrant()];
@@ -106,7 +108,8 @@ class Contest {
 
  private:
   static constexpr uint32_t kMostTrials = 6, kLongTrials = 5, kFewTrials = 3;  // of each way
-  // Calls from one trial to the next: the first calls of a program are often unlike the others.
+  // Calls from one trial to the next: the first calls of a program are often unlike the others, and what it does with short data
+  // may change every few milliseconds.
   static constexpr uint32_t kShortest = 64, kLongest = 1024;
   static constexpr uint64_t kNever = UINT64_MAX;
 
@@ -143,7 +146,7 @@ class Contest {
     return times[1 + (trials_ - 2) / 2];
   }
 
-  uint32_t lead_, trials_, part_[kWays], until_;
+  uint32_t lead_, trials_, part_[kWays], until_, longest_;
   std::array<Way, kWays> ways_{};
   std::array<std::array<uint64_t, kMostTrials>, kWays> took_{};
   uint32_t open_ = 1, calls_ = 0, turn_ = 0;

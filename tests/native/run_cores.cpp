@@ -116,8 +116,9 @@ void run_contests() {
   require(winner(near, 0.5, 0, 2500, false) == Way::as_usual,
           "plain stores are nothing new where nothing was streamed");
   Contest caches, memory(Contest::Data::long_data);
-  require(winner(caches, 0, 0.85, 2500) == Way::as_usual, "a sixth is too little where caches hold the data");
-  require(winner(memory, 0, 0.85, 2500, true, 1) == Way::single_copy, "it is enough where none does");
+  require(winner(caches, 0, 0.92, 2500) == Way::as_usual,
+          "a twelfth is too little where caches hold the data");
+  require(winner(memory, 0, 0.92, 2500, true, 1) == Way::single_copy, "it is enough where none does");
   require(winner(memory, 0, 0.98, 2500, true, 1) == Way::as_usual, "little is not");
   require(winner(memory, 0, 0.98, 2500, true, 0.8) == Way::streamed_results, "results past the caches");
   require(winner(memory, 0, 0.98, 2500, true, 0.93) == Way::as_usual, "not for little");
