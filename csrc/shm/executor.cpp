@@ -174,6 +174,7 @@ void Executor::run(const Call& call) {
         lane.pc = 0;
         lane.slice = i;
         lane.arrived = 0;
+        lane.taken = 0;
         lane.done = false;
       }
     }
@@ -237,6 +238,7 @@ bool Executor::advance(Lane& lane) {
     if (header.flag.load(std::memory_order_acquire) != number) return false;
     if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
       group_.raise_mismatch(call_->sequence);
+    if (header.grows() && !complete(lane, in, header)) return follow(lane, in);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
   if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]
@@ -319,6 +321,7 @@ void Executor::finish(Lane& lane) {
     ring(group_.control(peer));
   }
   lane.arrived = 0;
+  lane.taken = 0;
   if (++lane.pc < lane.length) return;
   lane.pc = 0;
   lane.slice += prepared_->lanes;

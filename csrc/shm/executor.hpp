@@ -35,7 +35,13 @@ inline constexpr size_t kBlock =
 inline constexpr size_t kFetched =
     size_t{128} << 10;  // of messages that are operands, at a time, if they lie in other processes
 inline constexpr size_t kContested =
-    8192;  // of a message: from here on it is worth while to try several ways
+    8192;                                 // of a message: from here on it is worth while to try several ways
+// Bytes by which messages grow while they are read.
+#ifdef PC_CHECKED  // by the native tests, whose messages are short
+inline constexpr size_t kGrowth = 256;
+#else
+inline constexpr size_t kGrowth = 32768;
+#endif
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
@@ -64,6 +70,7 @@ struct Prepared {
   bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
   bool long_output = false;        // nor what this rank writes in the call: peers may read that in place
   bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
+  bool sends_only = false;         // this rank: it receives no message of the call
   size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
@@ -162,6 +169,7 @@ class Executor {
     const Connection* connections = nullptr;
     uint32_t id = 0, index = 0, channel = 0, length = 0, pc = 0, slice = 0;
     uint32_t arrived = 0;  // operands of the current instruction whose message is there
+    uint64_t taken = 0;    // elements that the current instruction is through with
     bool done = true;
   };
 
@@ -195,7 +203,16 @@ class Executor {
   Message way_out(const Lane& lane, const Instruction& in, uint32_t part);
   bool streams(const Lane& lane, const Connection& connection, size_t bytes);
   size_t message_bytes(const Instruction& in, uint32_t part) const;
-  void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
+  void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message,
+               uint64_t begin = 0, uint64_t end = UINT64_MAX);
+  bool grows(const Instruction& in, const Message& message) const;
+  void send_growing(const Lane& lane, const Instruction& in, uint32_t part, Message& message);
+  bool follow(Lane& lane, const Instruction& in);
+  bool complete(const Lane& lane, const Instruction& in, const Header& header) const {
+    const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
+    return header.written().load(std::memory_order_acquire) ==
+           part_of(prepared_->plan->refs[in.shape], part).length;
+  }
   void combine_single_copy(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
   void fetch(int peer, const std::byte* there, void* here, size_t bytes);
   bool readable(const Connection& connection) const;

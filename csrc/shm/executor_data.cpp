@@ -130,7 +130,8 @@ void Executor::compute(const Lane& lane, const Instruction& in) {
   const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
   Message message{};
   if (in.connection >= 0) message = way_out(lane, in, part);
-  if (message.target || in.store >= 0) combine(lane, in, part, message);
+  if (grows(in, message)) return send_growing(lane, in, part, message);
+  if (message.target || in.store >= 0) combine(lane, in, part, message, lane.taken);
   if (in.connection >= 0) publish(lane, in, message);
 }
 
@@ -238,8 +239,10 @@ bool Executor::streams(const Lane& lane, const Connection& connection, size_t by
   return far;
 }
 
-// The data: every chunk of the message in one pass over all operands, into the message, the store, or both.
-void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message) {
+// The data: every chunk of the message in one pass over all operands, into the message, the store, or both. Of a single chunk
+// perhaps only the elements from `begin` to `end`.
+void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message,
+                       uint64_t begin, uint64_t end) {
   static constexpr Epilogue nothing{};
   const Plan& plan = *prepared_->plan;
   const Operand* operands = plan.operands.data() + in.operand;
@@ -251,15 +254,17 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
   const bool stream_store =
       stream_results_ && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
   const bool fresh = prepared_->chunking.slices == 1;  // longer data are on their way to memory by then
-  std::byte* put = message.target;
+  std::byte* put = message.target ? message.target + begin * send_element : nullptr;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
     const Header& header = next_header(lane, peer);
-    arrived_[k] = {payload(peer, header), operands[k].wide != 0, fresh && comes_from_far(peer, header)};
+    const bool wide = operands[k].wide != 0;
+    arrived_[k] = {payload(peer, header) + begin * (wide ? prepared_->wide_element : prepared_->element),
+                   wide, fresh && comes_from_far(peer, header)};
 #ifdef PC_CHECKED  // by the native tests: do both ends see the same message?
     size_t expected = 0;
-    const size_t element = operands[k].wide ? prepared_->wide_element : prepared_->element;
+    const size_t element = wide ? prepared_->wide_element : prepared_->element;
     for (uint32_t j = 0; j < in.nrefs; ++j)
       expected += piece_bytes(in, part_of(plan.refs[in.shape + j], part).length, element);
     check_bytes(peer, header, expected);
@@ -267,7 +272,9 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
     if (is_elsewhere(peer, header)) return combine_single_copy(lane, in, part, message);
   }
   for (uint32_t j = 0; j < in.nrefs; ++j) {
-    const Piece piece = part_of(plan.refs[in.shape + j], part);
+    Piece piece = part_of(plan.refs[in.shape + j], part);
+    piece.length = std::min(piece.length, end) - begin;
+    piece.offset += begin;
     for (uint32_t k = 0; k < in.noperands; ++k) {
       const bool wide = operands[k].wide != 0;
       if (operands[k].peer >= 0) {
@@ -379,6 +386,7 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
     header.location = message.location;
     header.bytes = static_cast<uint32_t>(message.bytes);
     header.carrier = static_cast<uint32_t>(message.carrier) | message.region << 2;
+    if (header.grows()) header.written().store(0, std::memory_order_relaxed);
     if (message.target == inlined_) std::memcpy(header.payload, inlined_, kInline);
     chaos();
     header.flag.store(number, kPublish);

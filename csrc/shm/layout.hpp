@@ -53,8 +53,19 @@ struct alignas(kLine) Header {
   uint64_t fingerprint;        // of the call, with its sequence number
   uint64_t location;           // offset in the pool or region, or address
   uint32_t bytes;              // payload bytes modulo 2^32, for a check
-  uint32_t carrier;            // Carrier in the low 2 bits, the region's number above
+  uint32_t carrier;            // Carrier in the low 2 bits, the region's number above, or kGrows
   std::byte payload[kInline];
+
+  // Of a message in a slot that grows while it is read: the elements of its chunk that are there. Stored in order, by release,
+  // after the elements; the reader takes what an acquiring load has told it.
+  //
+  //     writer   flag    elements   written = 1   elements   written = 2 ...
+  //     reader         flag                  written: takes 1         written: takes 2 ...
+  std::atomic_ref<uint64_t> written() const {
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(payload)));
+  }
+  bool grows() const { return carrier == (static_cast<uint32_t>(Carrier::slot) | kGrows); }
+  static constexpr uint32_t kGrows = 4;
 };
 static_assert(sizeof(Header) == kLine);
 

@@ -67,6 +67,8 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
                                  [](const Ref& r) { return r.where == Where::data_work; });
   made->work_bytes = works ? made->chunking.work_elements * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
+  made->sends_only = std::all_of(plan->operands.begin(), plan->operands.end(),
+                                 [](const Operand& operand) { return operand.peer < 0; });
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes, kind.cache_bytes, kind.crowded});

@@ -1,6 +1,6 @@
 """Writes plans, the sizes of calls, inputs and right results to a file, for the native tests to run without Python.
 
-python tests/native/export.py FILE [--sizes 2,3,4] [--counts 1,37,3000]
+python tests/native/export.py FILE [--sizes 2,3,4] [--counts 1,37,3000,900,1500]
 
 The file is a row of 64-bit words: each field is a length and that many words (bytes are padded to whole words). What
 `_core.Plan` and `_core.Prepared` would get is written as it is, so that the same decoder reads it.
@@ -137,7 +137,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     parser.add_argument("--sizes", default="2,3,4")
-    parser.add_argument("--counts", default="1,37,3000")
+    parser.add_argument("--counts", default="1,37,3000,900,1500")
     given = parser.parse_args()
     lists = [[int(n) for n in text.split(",")] for text in (given.sizes, given.counts)]
     print(f"{write(given.file, *lists)} calls written to {given.file}")

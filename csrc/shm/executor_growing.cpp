@@ -1,0 +1,67 @@
+// Messages that grow while they are read (Header::written): where one rank only writes and another only reads, they do so at the
+// same time.
+//
+//     writer   | block 0 | block 1 | block 2 | block 3 |
+//     reader             | block 0 | block 1 | block 2 | block 3 |
+#include <algorithm>
+
+#include "core/chaos.hpp"
+#include "core/stream_copy.hpp"
+#include "shm/executor.hpp"
+
+namespace pc {
+
+// Not where ranks take turns on a core, nor where this rank has to read as well: then it would not be done any sooner. Long data
+// are cut, and one part is read while the next is written.
+bool Executor::grows(const Instruction& in, const Message& message) const {
+  return message.carrier == Carrier::slot && prepared_->sends_only && !prepared_->long_data &&
+         in.nrefs == 1 && message.bytes >= 2 * kGrowth && !patience_.crowded && !group_.mirror();
+}
+
+// The message is told of before there is anything in it.
+void Executor::send_growing(const Lane& lane, const Instruction& in, uint32_t part, Message& message) {
+  const Connection& connection = lane.connections[in.connection];
+  const int32_t* peers = prepared_->plan->peers.data() + connection.first;
+  const uint64_t length = part_of(prepared_->plan->refs[in.shape], part).length;
+  const uint64_t step = std::max<uint64_t>(kGrowth / prepared_->wide_element / kLine, 1) * kLine;
+  message.region = Header::kGrows >> 2;
+  publish(lane, in, message);
+  for (uint64_t begin = 0; begin < length; begin += step) {
+    const uint64_t end = std::min(begin + step, length);
+    combine(lane, in, part, message, begin, end);
+    if (streamed_) stream_fence();
+    streamed_ = false;
+    chaos();
+    for (uint32_t k = 0; k < connection.npeers; ++k) {
+      const auto peer = static_cast<size_t>(peers[k]);
+      group_.header(rank_, peers[k], lane.id, sent_[peer][lane.id]).written().store(end, kPublish);
+      if (end == length) ring(group_.control(peers[k]));
+    }
+  }
+}
+
+// An instruction of which some message is not complete: the elements that all of them have by now, if any. Only of what is stored:
+// who sends it on would have to let its own message grow.
+bool Executor::follow(Lane& lane, const Instruction& in) {
+  if (in.connection >= 0 || in.nrefs != 1) return false;
+  const Plan& plan = *prepared_->plan;
+  const Operand* operands = plan.operands.data() + in.operand;
+  uint64_t end = UINT64_MAX;
+  for (uint32_t k = 0; k < in.noperands; ++k) {
+    const int32_t peer = operands[k].peer;
+    if (peer < 0) continue;
+    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
+    const Header& header = group_.header(peer, rank_, lane.id, number);
+    if (header.flag.load(std::memory_order_acquire) != number) return false;
+    if (header.fingerprint != fingerprint_) [[unlikely]]
+      group_.raise_mismatch(call_->sequence);
+    if (is_elsewhere(peer, header)) return false;
+    if (header.grows()) end = std::min(end, header.written().load(std::memory_order_acquire));
+  }
+  if (end <= lane.taken || (in.flags & Instruction::first_output && !agreed())) return false;
+  combine(lane, in, lane.channel * prepared_->chunking.slices + lane.slice, Message{}, lane.taken, end);
+  lane.taken = end;
+  return true;
+}
+
+}  // namespace pc
