@@ -56,7 +56,7 @@ class Contest {
                                           : kFewTrials),
         part_{0, 20, data == Data::short_data ? 10u : 20u, 10, 10},
         until_(data == Data::short_data ? kShortest : 2 * kShortest),
-        longest_(data == Data::short_data ? kLongest / 2 : kLongest) {}
+        longest_(data == Data::short_data ? kLongest / 4 : kLongest) {}
 
   // Have all ways been tried since the last decision?
   bool due() const { return calls_ == end() + 1; }

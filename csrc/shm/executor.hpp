@@ -35,7 +35,7 @@ inline constexpr size_t kBlock =
 inline constexpr size_t kFetched =
     size_t{128} << 10;  // of messages that are operands, at a time, if they lie in other processes
 inline constexpr size_t kContested =
-    8192;                                 // of a message: from here on it is worth while to try several ways
+    8192;  // of a message: from here on it is worth while to try several ways
 // Bytes by which messages grow while they are read.
 #ifdef PC_CHECKED  // by the native tests, whose messages are short
 inline constexpr size_t kGrowth = 256;
