@@ -14,7 +14,16 @@ class Endpoint:
     def _open(self, core: Any, size: int, timeout: float, /) -> None: ...
     def _shut(self) -> None: ...
     def _remember(
-        self, verb: Any, dtype: int, count: int, op: Any, root: int, algorithm: str | None, prepared: Any, /
+        self,
+        verb: Any,
+        dtype: int,
+        count: int,
+        op: Any,
+        root: int,
+        algorithm: str | None,
+        deterministic: bool,
+        prepared: Any,
+        /,
     ) -> None: ...
 
 class FastMethod:

@@ -121,11 +121,10 @@ class Caller(_core.Endpoint):
             return Work(self, core, core.submit(prepared, source, target, limit), buffers, (x, prepared))
         if (
             dispatch.forced(self._even(verb)) is None
-            and not deterministic
             and (algorithm is None or (type(algorithm) is str and verb != "barrier"))
             and (verb == "barrier" or type(x) is np.ndarray)
         ):
-            self._remember_call(verb, x, op, root, algorithm, prepared)
+            self._remember_call(verb, x, op, root, algorithm, bool(deterministic), prepared)
         core.run(prepared, source, target, limit)
         return buffers.finish()
 
@@ -166,7 +165,7 @@ class Caller(_core.Endpoint):
         return [(step, state) for *_, step, _ns, state in events]
 
     def _remember_call(
-        self, verb: str, x: Any, op: Any, root: Any, algorithm: str | None, prepared: Any
+        self, verb: str, x: Any, op: Any, root: Any, algorithm: str | None, deterministic: bool, prepared: Any
     ) -> None:
         """The next call of this kind goes the fast way. Defaults that the caller left out look like None there."""
         if isinstance(op, UserOp) and op.shape:  # the shape of x must be looked at every time
@@ -177,7 +176,9 @@ class Caller(_core.Endpoint):
         dtype, count = (-1, 0) if verb == "barrier" else (x.dtype.num, x.size)
         for shown in (op, None) if isinstance(op, str) and op == "sum" else (op,):
             for place in (-1,) if root is None else (root, -1) if root == 0 else (root,):
-                self._remember(method.__wrapped__, dtype, count, shown, place, algorithm, prepared)
+                self._remember(
+                    method.__wrapped__, dtype, count, shown, place, algorithm, deterministic, prepared
+                )
 
     @staticmethod
     def _spelt(verb: Any) -> str:

@@ -65,18 +65,20 @@ PyObject* endpoint_shut(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// _remember(function, the number of x's dtype or -1, its elements, op or None, root, algorithm or None, prepared)
+// _remember(function, the number of x's dtype or -1, its elements, op or None, root, algorithm or None, deterministic,
+// prepared)
 PyObject* endpoint_remember(PyObject* object, PyObject* args) {
   auto* self = reinterpret_cast<Endpoint*>(object);
   PyObject *verb = nullptr, *op = nullptr, *algorithm = nullptr, *prepared = nullptr;
   Py_ssize_t count = 0;
-  int type = -1, root = -1;
-  if (!PyArg_ParseTuple(args, "OinOiOO", &verb, &type, &count, &op, &root, &algorithm, &prepared))
+  int type = -1, root = -1, deterministic = 0;
+  if (!PyArg_ParseTuple(args, "OinOiOpO", &verb, &type, &count, &op, &root, &algorithm, &deterministic,
+                        &prepared))
     return nullptr;
   PyObject* key = op == Py_None ? nullptr : op;
   PyObject* named = algorithm == Py_None ? nullptr : algorithm;
   try {
-    self->table->put({verb, key, named, type, root, count},
+    self->table->put({verb, key, named, type, root, count, deterministic != 0},
                      py::cast<std::shared_ptr<Prepared>>(py::handle(prepared)));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());

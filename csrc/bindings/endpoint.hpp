@@ -20,6 +20,7 @@ struct Key {
   PyObject* algorithm = nullptr;
   int type = -1, root = -1;
   Py_ssize_t count = -1;
+  bool deterministic = false;
 
   bool operator==(const Key&) const = default;
 };
@@ -54,7 +55,7 @@ class KindTable {
     hash = hash * 31 + static_cast<size_t>(key.type);
     hash = hash * 31 + static_cast<size_t>(key.count);
     hash = hash * 31 + (reinterpret_cast<size_t>(key.op) >> 4);
-    hash = hash * 31 + static_cast<size_t>(key.root);
+    hash = hash * 31 + static_cast<size_t>(key.root) * 2 + key.deterministic;
     hash = hash * 31 + (reinterpret_cast<size_t>(key.algorithm) >> 4);
     return (hash * 0x9e3779b97f4a7c15u) >> (64 - bits_);
   }

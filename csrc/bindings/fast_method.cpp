@@ -76,6 +76,7 @@ bool fits(const FastMethod& method, const Endpoint& self, PyArrayObject* x, PyAr
 struct Options {
   PyObject *op = nullptr, *out = nullptr, *algorithm = nullptr;
   int root = -1;
+  bool deterministic = false;
   double timeout;
 };
 
@@ -100,8 +101,10 @@ bool read(Options& options, const Endpoint& self, PyObject* const* args, Py_ssiz
       options.algorithm = value == Py_None ? nullptr : value;
     } else if (name == name_timeout && PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) >= 0) {
       options.timeout = PyFloat_AS_DOUBLE(value);
+    } else if (name == name_deterministic && PyBool_Check(value)) {
+      options.deterministic = value == Py_True;
     } else if (!(value == Py_None && (name == name_timeout || name == name_accumulate)) &&
-               !(value == Py_False && (name == name_async || name == name_deterministic))) {
+               !(value == Py_False && name == name_async)) {
       return false;
     }
   }
@@ -150,8 +153,8 @@ PyObject* attempt(const FastMethod& method, PyObject* const* args, Py_ssize_t na
   Options options;
   if (!read(options, *self, args, nargs, names)) return Py_NotImplemented;
   auto* x = reinterpret_cast<PyArrayObject*>(args[1]);
-  const Entry* entry = self->table->find(
-      {method.wrapped, options.op, options.algorithm, PyArray_TYPE(x), options.root, PyArray_SIZE(x)});
+  const Entry* entry = self->table->find({method.wrapped, options.op, options.algorithm, PyArray_TYPE(x),
+                                          options.root, PyArray_SIZE(x), options.deterministic});
   if (!entry) return Py_NotImplemented;
   const std::shared_ptr<Prepared> prepared = entry->prepared;
   // What is remembered by the number of elements was checked for another shape, perhaps.

@@ -71,6 +71,21 @@ def test_the_second_call_is_fast_and_the_same(verb: str, shape: tuple[int, ...],
     ranks.threads(3, fn)
 
 
+@pytest.mark.parametrize("verb", ["all_reduce", "reduce", "reduce_scatter", "scan"])
+def test_deterministic_calls_are_fast_and_not_taken_for_others(verb: str, slow: Any) -> None:
+    def fn(comm: Any) -> None:
+        call = getattr(comm, verb)
+        x = np.array([1e8, 1.0, -1e8, 3.0, 1e-3, 7.0], np.float32)[(np.arange(6) + comm.rank) % 6]
+        found = [call(x, deterministic=True), call(x), call(x, deterministic=False)]
+        before = slow()
+        for said, want in zip([True, False, False], found, strict=True):
+            again = call(x, deterministic=said)
+            assert again is None if want is None else np.array_equal(again, want)
+        assert slow() == before
+
+    ranks.threads(3, fn)
+
+
 def test_kinds_do_not_put_each_other_out(slow: Any) -> None:
     """Many kinds in turns, as the arrays of a model, and a barrier between: whatever two of them have in common."""
     counts = [*(2**k for k in range(1, 17)), *range(3, 90)]
