@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 #include <structmember.h>
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -116,43 +115,57 @@ PyType_Spec endpoint_spec = {"pycollectives._core.Endpoint", sizeof(Endpoint), 0
 }  // namespace
 
 // Where it is, else where there is room for it; nullptr: nowhere.
-Entry* KindTable::place_of(const Key& key) {
-  if (const Entry* known = find(key)) return const_cast<Entry*>(known);
-  const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(home(key));
-  const auto found = std::find_if(first, first + kPlaces, [](const Entry& entry) { return !entry.key.verb; });
-  return found == first + kPlaces ? nullptr : &*found;
+Entry* KindTable::place_in(Entries& entries, const Key& key) {
+  Entry* free = nullptr;
+  for (size_t i = home(entries, key), end = i + kPlaces; i < end; ++i) {
+    if (entries[i].key == key) return &entries[i];
+    if (!free && !entries[i].key.verb) free = &entries[i];
+  }
+  return free;
 }
 
+// Until all have a place. What has none in the longest table is remembered again when it is called.
 void KindTable::grow() {
-  std::vector<Entry> old(std::move(entries_));
-  ++bits_;
-  entries_ = std::vector<Entry>(places());
-  for (Entry& entry : old) {
-    if (!entry.key.verb) continue;
-    if (Entry* place = place_of(entry.key))
-      *place = std::move(entry);
-    else
-      release(entry);  // it is remembered again when it is called
+  Entries wider;
+  std::vector<const Entry*> homeless;
+  for (size_t count = 2 * homes(entries_); count <= kMost; count *= 2) {
+    wider = empty(count);
+    homeless.clear();
+    for (const Entry& entry : entries_) {
+      if (!entry.key.verb) continue;
+      if (Entry* place = place_in(wider, entry.key))
+        *place = entry;
+      else
+        homeless.push_back(&entry);
+    }
+    if (homeless.empty()) break;
   }
+  entries_.swap(wider);
+  for (const Entry* entry : homeless) release(*entry);
 }
 
 void KindTable::put(const Key& key, std::shared_ptr<Prepared> prepared) {
+  Entry* place = place_in(entries_, key);
+  while (!place && homes(entries_) < kMost) {
+    grow();
+    place = place_in(entries_, key);
+  }
+  if (!place) place = &entries_[home(entries_, key) + turn_++ % kPlaces];
   Py_XINCREF(key.verb);
   Py_XINCREF(key.op);
   Py_XINCREF(key.algorithm);
-  Entry* place = place_of(key);
-  while (!place && bits_ < kMost) {
-    grow();
-    place = place_of(key);
-  }
-  if (!place) place = &entries_[home(key) + turn_++ % kPlaces];
   const Entry gone = std::exchange(*place, {key, std::move(prepared)});
   release(gone);  // last: what goes may make calls
 }
 
 void KindTable::clear() {
-  const std::vector<Entry> gone = std::exchange(entries_, std::vector<Entry>(places()));
+  Entries gone = empty(kFewest);
+  gone.swap(entries_);
   for (const Entry& entry : gone) release(entry);
+}
+
+KindTable::~KindTable() {
+  for (const Entry& entry : entries_) release(entry);
 }
 
 PyTypeObject* endpoint_type = nullptr;

@@ -13,16 +13,30 @@
 
 namespace pc {
 
-// What tells kinds of calls apart here: the Python function of the verb, the operator and the algorithm by identity.
+// What tells kinds of calls apart here: the Python function of the verb and the operator by identity.
 struct Key {
   PyObject* verb = nullptr;
   PyObject* op = nullptr;
-  PyObject* algorithm = nullptr;
+  PyObject* algorithm = nullptr;  // a str
   int type = -1, root = -1;
   Py_ssize_t count = -1;
   bool deterministic = false;
 
-  bool operator==(const Key&) const = default;
+  bool operator==(const Key& other) const {
+    return verb == other.verb && count == other.count && type == other.type && op == other.op &&
+           root == other.root && deterministic == other.deterministic &&
+           (algorithm == other.algorithm ||
+            (algorithm && other.algorithm && PyUnicode_Compare(algorithm, other.algorithm) == 0));
+  }
+  size_t hash() const {
+    size_t found = 0;
+    for (const size_t each :
+         {reinterpret_cast<size_t>(verb), static_cast<size_t>(type), static_cast<size_t>(count),
+          reinterpret_cast<size_t>(op), static_cast<size_t>(root) * 2 + deterministic,
+          algorithm ? static_cast<size_t>(PyObject_Hash(algorithm)) : 0})
+      found = (found ^ each) * 0x9e3779b97f4a7c15u, found ^= found >> 32;
+    return found;
+  }
 };
 
 // One remembered kind of call; it holds references.
@@ -31,15 +45,16 @@ struct alignas(64) Entry {
   std::shared_ptr<Prepared> prepared;
 };
 
-// A kind is in one of the four places from where it hashes to. The table grows when all four are others', so that kinds which
-// hash alike do not put each other out with every call.
+// A kind is in one of the four places from where it hashes to. The table grows until each has one, so that kinds which hash
+// alike do not put each other out with every call.
 class KindTable {
  public:
-  ~KindTable() { clear(); }
+  ~KindTable();
 
   // Until the next call.
   const Entry* find(const Key& key) const {
-    for (size_t i = home(key), end = i + kPlaces; i < end; ++i)
+    const auto first = home(entries_, key);
+    for (size_t i = first; i < first + kPlaces; ++i)
       if (entries_[i].key == key) return &entries_[i];
     return nullptr;
   }
@@ -47,26 +62,19 @@ class KindTable {
   void clear();
 
  private:
-  static constexpr size_t kPlaces = 4;
-  static constexpr uint32_t kFewest = 6, kMost = 13;  // bits
+  using Entries = std::vector<Entry>;
+  static constexpr size_t kPlaces = 4, kFewest = 64;
+  // A few for each kind that Python keeps: what is left out of a call, such as a root, is remembered apart.
+  static constexpr size_t kMost = 2048;
 
-  size_t home(const Key& key) const {
-    size_t hash = reinterpret_cast<size_t>(key.verb) >> 4;
-    hash = hash * 31 + static_cast<size_t>(key.type);
-    hash = hash * 31 + static_cast<size_t>(key.count);
-    hash = hash * 31 + (reinterpret_cast<size_t>(key.op) >> 4);
-    hash = hash * 31 + static_cast<size_t>(key.root) * 2 + key.deterministic;
-    hash = hash * 31 + (reinterpret_cast<size_t>(key.algorithm) >> 4);
-    return (hash * 0x9e3779b97f4a7c15u) >> (64 - bits_);
-  }
-  Entry* place_of(const Key& key);
+  static Entries empty(size_t homes) { return Entries(homes + kPlaces - 1); }
+  static size_t homes(const Entries& entries) { return entries.size() - kPlaces + 1; }
+  static size_t home(const Entries& entries, const Key& key) { return key.hash() & (homes(entries) - 1); }
+  static Entry* place_in(Entries& entries, const Key& key);
   void grow();
 
-  uint32_t bits_ = kFewest;
-  std::vector<Entry> entries_{places()};
+  Entries entries_{empty(kFewest)};
   size_t turn_ = 0;  // of the place that is given up next, in the longest table
-
-  size_t places() const { return (size_t{1} << bits_) + kPlaces - 1; }
 };
 
 struct Endpoint {

@@ -17,11 +17,11 @@
 //
 // A tenth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have to
 // be taken back when the array is written. But where arrays are written before each call, single copy finds their lines in the
-// writer's cache, is slower by itself, and not taken. Data that no cache holds until then (`long_data`) cost nothing more, and their calls
-// are long themselves: a twentieth is enough, five calls of each way, three where they are longer still, and the next trial later.
-// The first calls of a program bring the data nearer one by one, so two more of them are not timed. Only their results are
-// streamed: one that a core's own cache could hold is read there next. A tenth, because the others come from memory then and not
-// from the last level. Plain stores alone are not tried for them.
+// writer's cache, is slower by itself, and not taken. Data that no cache holds until then (`long_data`) cost nothing more, and
+// their calls are long themselves: a twentieth is enough, five calls of each way, three where they are longer still, and the next
+// trial later. The first calls of a program bring the data nearer one by one, so two more of them are not timed. Only their
+// results are streamed: one that a core's own cache could hold is read there next. A tenth, because the others come from memory
+// then and not from the last level. Plain stores alone are not tried for them.
 #pragma once
 
 #include <algorithm>
@@ -131,7 +131,7 @@ class Contest {
   bool hopeless() const {
     if (entrant() == 0 || trial() < 2) return false;
     const auto& times = took_[entrant()];
-    return std::min(times[0], times[1]) / 4 > typical(0);
+    return std::min(times[0], times[1]) / 2 > typical(0);
   }
 
   uint64_t typical(uint32_t i) const {

@@ -6,16 +6,6 @@
 #include "core/stream_copy.hpp"
 
 namespace pc {
-namespace {
-
-// To measure what it costs: CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
-#ifdef PYCOLLECTIVES_WITHOUT_AGREEMENT
-constexpr bool kAgreement = false;
-#else
-constexpr bool kAgreement = true;
-#endif
-
-}  // namespace
 
 Executor::Executor(Group& group, Patience patience, Stores stores)
     : group_(group),
@@ -225,7 +215,7 @@ void Executor::work(Waiter& waiter) {
   }
 }
 
-// Makes one instruction if all it needs is there. Nothing is changed otherwise.
+// Makes one instruction if all it needs is there, or a part of it if messages that grow allow that. Nothing is changed otherwise.
 bool Executor::advance(Lane& lane) {
   const Plan& plan = *prepared_->plan;
   const Instruction& in = lane.program[lane.pc];
@@ -238,7 +228,7 @@ bool Executor::advance(Lane& lane) {
     if (header.flag.load(std::memory_order_acquire) != number) return false;
     if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
       group_.raise_mismatch(call_->sequence);
-    if (header.grows() && !complete(lane, in, header)) return follow(lane, in);
+    if (!is_complete(lane, in, header)) return follow(lane, in);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
   if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]

@@ -44,6 +44,13 @@ inline constexpr size_t kGrowth = 32768;
 #endif
 constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
+// To measure what it costs: CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
+#ifdef PYCOLLECTIVES_WITHOUT_AGREEMENT
+inline constexpr bool kAgreement = false;
+#else
+inline constexpr bool kAgreement = true;
+#endif
+
 // Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
 struct Sizes {
   size_t pool;           // memory for messages in flight
@@ -70,7 +77,7 @@ struct Prepared {
   bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
   bool long_output = false;        // nor what this rank writes in the call: peers may read that in place
   bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
-  bool sends_only = false;         // this rank: it receives no message of the call
+  bool grows = false;              // this rank's messages may be read while they are written
   size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
@@ -206,13 +213,9 @@ class Executor {
   void combine(const Lane& lane, const Instruction& in, uint32_t part, const Message& message,
                uint64_t begin = 0, uint64_t end = UINT64_MAX);
   bool grows(const Instruction& in, const Message& message) const;
+  bool is_complete(const Lane& lane, const Instruction& in, const Header& header) const;
   void send_growing(const Lane& lane, const Instruction& in, uint32_t part, Message& message);
   bool follow(Lane& lane, const Instruction& in);
-  bool complete(const Lane& lane, const Instruction& in, const Header& header) const {
-    const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
-    return header.written().load(std::memory_order_acquire) ==
-           part_of(prepared_->plan->refs[in.shape], part).length;
-  }
   void combine_single_copy(const Lane& lane, const Instruction& in, uint32_t part, const Message& message);
   void fetch(int peer, const std::byte* there, void* here, size_t bytes);
   bool readable(const Connection& connection) const;

@@ -11,11 +11,15 @@
 
 namespace pc {
 
-// Not where ranks take turns on a core, nor where this rank has to read as well: then it would not be done any sooner. Long data
-// are cut, and one part is read while the next is written.
 bool Executor::grows(const Instruction& in, const Message& message) const {
-  return message.carrier == Carrier::slot && prepared_->sends_only && !prepared_->long_data &&
-         in.nrefs == 1 && message.bytes >= 2 * kGrowth && !patience_.crowded && !group_.mirror();
+  return prepared_->grows && message.carrier == Carrier::slot && in.nrefs == 1 &&
+         message.bytes >= 2 * kGrowth && !group_.mirror();
+}
+
+bool Executor::is_complete(const Lane& lane, const Instruction& in, const Header& header) const {
+  const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
+  return !header.grows() || header.written().load(std::memory_order_acquire) ==
+                                part_of(prepared_->plan->refs[in.shape], part).length;
 }
 
 // The message is told of before there is anything in it.
@@ -37,11 +41,13 @@ void Executor::send_growing(const Lane& lane, const Instruction& in, uint32_t pa
       group_.header(rank_, peers[k], lane.id, sent_[peer][lane.id]).written().store(end, kPublish);
       if (end == length) ring(group_.control(peers[k]));
     }
+    if (call_->probe && call_->probe->fault) [[unlikely]]
+      call_->probe->fault->step();
   }
 }
 
-// An instruction of which some message is not complete: the elements that all of them have by now, if any. Only of what is stored:
-// who sends it on would have to let its own message grow.
+// An instruction of which some message is not complete: the elements that all of them have by now, if any. Only where they are
+// just stored: who sends them on would have to let its own message grow.
 bool Executor::follow(Lane& lane, const Instruction& in) {
   if (in.connection >= 0 || in.nrefs != 1) return false;
   const Plan& plan = *prepared_->plan;
@@ -53,7 +59,7 @@ bool Executor::follow(Lane& lane, const Instruction& in) {
     const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
     const Header& header = group_.header(peer, rank_, lane.id, number);
     if (header.flag.load(std::memory_order_acquire) != number) return false;
-    if (header.fingerprint != fingerprint_) [[unlikely]]
+    if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
       group_.raise_mismatch(call_->sequence);
     if (is_elsewhere(peer, header)) return false;
     if (header.grows()) end = std::min(end, header.written().load(std::memory_order_acquire));

@@ -20,7 +20,8 @@ bool Executor::waits_for_own_core() const {
       const int32_t peer = operands[k].peer;
       if (peer < 0 || !core_.shared_with(group_, peer)) continue;
       const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-      if (group_.header(peer, rank_, lane.id, number).flag.load(std::memory_order_relaxed) != number)
+      const Header& header = group_.header(peer, rank_, lane.id, number);
+      if (header.flag.load(std::memory_order_acquire) != number || !is_complete(lane, in, header))
         return true;
     }
     if (lane.arrived < in.noperands || in.connection < 0) continue;

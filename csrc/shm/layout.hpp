@@ -12,7 +12,8 @@
 //     pool                          payload slots of larger messages
 //
 // A message is published by the release store of Header::flag, its running number; its reader acknowledges by
-// the release store of the same number in its own Ack. Nothing is ever reset.
+// the release store of the same number in its own Ack. These numbers are never reset. A message that grows is published before
+// its payload, and Header::written says how much of that is there.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,7 @@ enum class Carrier : uint32_t {
 };  // where the payload is: header, pool, symmetric memory, elsewhere in the sender's memory
 
 struct alignas(kLine) Header {
-  std::atomic<uint64_t> flag;  // running number, written last
+  std::atomic<uint64_t> flag;  // running number, the last that is written
   uint64_t fingerprint;        // of the call, with its sequence number
   uint64_t location;           // offset in the pool or region, or address
   uint32_t bytes;              // payload bytes modulo 2^32, for a check

@@ -67,8 +67,8 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
                                  [](const Ref& r) { return r.where == Where::data_work; });
   made->work_bytes = works ? made->chunking.work_elements * made->wide_element : 0;
   made->scratch_bytes = made->chunking.scratch_elements * made->wide_element;
-  made->sends_only = std::all_of(plan->operands.begin(), plan->operands.end(),
-                                 [](const Operand& operand) { return operand.peer < 0; });
+  const bool sends_only = std::none_of(plan->operands.begin(), plan->operands.end(),
+                                       [](const Operand& operand) { return operand.peer >= 0; });
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes, kind.cache_bytes, kind.crowded});
@@ -76,6 +76,9 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
     made->single_copy = SIZE_MAX;
   const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
   made->long_data = whole >= std::max(kind.cache_bytes, kContested);
+  // Not where ranks take turns on a core, nor where this rank has to read as well: then it would not be done any sooner. Long
+  // data are cut, and one part is read while the next is written.
+  made->grows = sends_only && !made->long_data && !kind.crowded;
   made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
   const Contest contest(!made->long_data               ? Contest::Data::short_data
                         : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
