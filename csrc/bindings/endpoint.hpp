@@ -45,7 +45,7 @@ struct alignas(64) Entry {
   std::shared_ptr<Prepared> prepared;
 };
 
-// A kind is in one of the four places from where it hashes to. The table grows until each has one, so that kinds which hash
+// A kind is in one of the sixteen places from where it hashes to. The table grows until each has one, so that kinds which hash
 // alike do not put each other out with every call.
 class KindTable {
  public:
@@ -63,9 +63,9 @@ class KindTable {
 
  private:
   using Entries = std::vector<Entry>;
-  static constexpr size_t kPlaces = 4, kFewest = 64;
+  static constexpr size_t kPlaces = 16, kFewest = 64;
   // A few for each kind that Python keeps: what is left out of a call, such as a root, is remembered apart.
-  static constexpr size_t kMost = 2048;
+  static constexpr size_t kMost = 4096;
 
   static Entries empty(size_t homes) { return Entries(homes + kPlaces - 1); }
   static size_t homes(const Entries& entries) { return entries.size() - kPlaces + 1; }
