@@ -4,12 +4,12 @@
 // next, so single ranks would conclude this and that (trial_times.hpp). They conclude one call later: in calls that wait for all,
 // all have told by then. What each concludes concerns only how it sends, so it needs no proof that all have heard the same.
 //
-//     calls    0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 y x x x x x x ...    x: another way than 0 if it has been faster by so much
+//     calls    0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2 y x x x x x x ...    x: another than the first if it was faster by so much
 //     timed      . . . . .   . . . . .   . . . . .                      not the first of its way: the last one has left the
 //                                                                       caches to it
 //                                                                       y: as before these trials
 //
-//     0   as_usual           through slots, written as the reader's distance suggests
+//     0   as_usual           through slots, written as the reader's distance suggests        faster by a twentieth, or the first
 //     1   plain_stores       through slots, written by ordinary stores      faster by a twentieth, where as_usual has streamed
 //     2   single_copy        read in the sender's own memory                faster by a tenth
 //     3   streamed_results   as_usual, results written past the caches      faster by a tenth
@@ -21,12 +21,15 @@
 // their calls are long themselves: a twentieth is enough, five calls of each way, three where they are longer still, and the next
 // trial later. The first calls of a program bring the data nearer one by one, so two more of them are not timed. Only their
 // results are streamed: one that a core's own cache could hold is read there next. A tenth, because the others come from memory
-// then and not from the last level. Plain stores alone are not tried for them.
+// then and not from the last level. Plain stores alone are not tried for them. Where ranks have cores of their own, single copy
+// is the first for long data: it copies once what comes from memory. In the first trials of a program another way has to be
+// faster than that by a quarter: they see data that are far from all cores, where all ways take as long.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace pc {
 
@@ -49,31 +52,36 @@ class Contest {
 
   enum class Data { short_data, long_data, very_long_data };
 
-  explicit Contest(Data data = Data::short_data)
+  // `first`: the way of the first calls, which another one has to beat; as_usual if it is not open.
+  explicit Contest(Data data = Data::short_data, Way first = Way::as_usual)
       : lead_(data == Data::short_data ? 0 : 2),
         trials_(data == Data::short_data  ? kMostTrials
                 : data == Data::long_data ? kLongTrials
                                           : kFewTrials),
-        part_{0, 20, data == Data::short_data ? 10u : 20u, 10, 10},
+        part_{20, 20, data == Data::short_data ? 10u : 20u, 10, 10},
         until_(data == Data::short_data ? kShortest : 2 * kShortest),
-        longest_(data == Data::short_data ? kLongest / 4 : kLongest) {}
+        longest_(data == Data::short_data ? kLongest / 4 : kLongest),
+        first_(first),
+        best_(first) {}
 
   // Have all ways been tried since the last decision?
   bool due() const { return calls_ == end() + 1; }
   // `times`: of all ranks together, see `times()`.
   void decide(const Times& times) {
-    best_ = Way::as_usual;
+    best_ = ways_[0];
+    const uint64_t first = times[static_cast<size_t>(best_)];
+    const bool cold = best_ == Way::single_copy && !std::exchange(decided_, true);
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 1; i < open_; ++i) {
       const auto way = static_cast<size_t>(ways_[i]);
-      const uint64_t part = part_[way];
-      if (times[way] / (part - 1) >= times[0] / part || times[way] >= least) continue;
+      const uint64_t part = cold ? 4 : part_[way];
+      if (times[way] / (part - 1) >= first / part || times[way] >= least) continue;
       least = times[way];
       best_ = ways_[i];
     }
   }
 
-  // The way of the next call: as_usual or one of `others`, which are the same in all calls.
+  // The way of the next call: the first, as_usual or one of `others`, which are the same in all calls.
   Way next(Ways others) {
     turn_ = calls_++;
     if (turn_ == 0) begin(others);
@@ -82,7 +90,7 @@ class Contest {
       until_ = std::min(4 * until_, longest_);
     }
     if (!tries()) return best_;
-    return hopeless() ? Way::as_usual : ways_[entrant()];
+    return ways_[hopeless() ? 0 : entrant()];
   }
   // How long it took; whether messages were streamed; the number of the call. True after the last trial.
   bool note(uint64_t ticks, bool streamed, uint64_t sequence) {
@@ -102,7 +110,7 @@ class Contest {
     Times found{};
     for (uint32_t i = 0; i < open_; ++i) found[static_cast<size_t>(ways_[i])] = typical(i);
     auto& plain = found[static_cast<size_t>(Way::plain_stores)];
-    if (plain && !streamed_) plain = found[0];  // nothing new
+    if (plain && !streamed_) plain = found[static_cast<size_t>(Way::as_usual)];  // nothing new
     return found;
   }
 
@@ -120,9 +128,12 @@ class Contest {
   uint32_t trial() const { return timed() % trials_; }
 
   void begin(Ways others) {
+    others.add(Way::as_usual);
+    if (!others.has(first_)) first_ = best_ = Way::as_usual;
+    ways_[0] = first_;
     open_ = 1;
-    for (uint32_t way = 1; way < kWays; ++way)
-      if (others.has(static_cast<Way>(way))) ways_[open_++] = static_cast<Way>(way);
+    for (uint32_t i = 0; i < kWays; ++i)
+      if (const auto way = static_cast<Way>(i); way != first_ && others.has(way)) ways_[open_++] = way;
     for (auto& times : took_) times.fill(kNever);
     streamed_ = false;
   }
@@ -151,8 +162,8 @@ class Contest {
   std::array<std::array<uint64_t, kMostTrials>, kWays> took_{};
   uint32_t open_ = 1, calls_ = 0, turn_ = 0;
   uint64_t last_trial_ = 0;
-  bool streamed_ = false;
-  Way best_ = Way::as_usual;
+  bool streamed_ = false, decided_ = false;
+  Way first_, best_;
 };
 
 }  // namespace pc

@@ -80,10 +80,11 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   // data are cut, and one part is read while the next is written.
   made->grows = sends_only && !made->long_data && !kind.crowded;
   made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
-  const Contest contest(!made->long_data               ? Contest::Data::short_data
-                        : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
-                                                       : Contest::Data::very_long_data);
-  made->ways = {contest, contest};
+  const auto data = !made->long_data               ? Contest::Data::short_data
+                    : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
+                                                   : Contest::Data::very_long_data;
+  const Way first = made->long_data && !kind.crowded ? Way::single_copy : Way::as_usual;
+  made->ways = {Contest(data, first), Contest(data)};
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;
   made->verb = kind.verb;

@@ -125,6 +125,18 @@ void run_contests() {
   require(winner(memory, 0, 0.7, 2500, true, 0.8, 0.6) == Way::plain_streamed, "the fastest of four");
   Contest few(Contest::Data::very_long_data);
   require(winner(few, 0, 0.7, 26, true, 1, 1) == Way::single_copy, "sooner where calls take longer");
+  Contest copies(Contest::Data::long_data, Way::single_copy),
+      none(Contest::Data::long_data, Way::single_copy);
+  require(next(copies, {1, 0, 0.9, 1, 0}) == Way::single_copy, "the first way is that of the first calls");
+  copies.note(900, true, 1);
+  require(winner(copies, 0, 1.02, 2500, true, 1) == Way::single_copy,
+          "and stays where there is little between them");
+  require(winner(copies, 0, 1.2, 2500, true, 1.1) == Way::as_usual, "the usual way where it is faster");
+  Contest cold(Contest::Data::very_long_data, Way::single_copy);
+  require(winner(cold, 0, 1.2, 60, true, 1.2, 0.9) == Way::single_copy, "also where it is slower at first");
+  require(winner(cold, 0, 1.2, 1000, true, 1.2, 0.9) == Way::plain_streamed, "but not for ever");
+  require(winner(none, 0, 0, 2500, true, 1) == Way::as_usual,
+          "the usual way is the first where that one is not open");
   Contest slow;
   int tried = 0;
   for (int i = 0; i < 32; ++i) {
