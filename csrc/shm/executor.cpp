@@ -223,12 +223,9 @@ bool Executor::advance(Lane& lane) {
   for (; lane.arrived < in.noperands; ++lane.arrived) {
     const int32_t peer = operands[lane.arrived].peer;
     if (peer < 0) continue;
-    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-    const Header& header = group_.header(peer, rank_, lane.id, number);
-    if (header.flag.load(std::memory_order_acquire) != number) return false;
-    if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
-      group_.raise_mismatch(call_->sequence);
-    if (!is_complete(lane, in, header)) return follow(lane, in);
+    const Header* header = next_arrived(lane, peer);
+    if (!header) return false;
+    if (!is_complete(lane, in, *header)) return follow(lane, in);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
   if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]

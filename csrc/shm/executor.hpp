@@ -227,6 +227,15 @@ class Executor {
   const Header& next_header(const Lane& lane, int peer) const {
     return group_.header(peer, rank_, lane.id, received_[static_cast<size_t>(peer)][lane.id] + 1);
   }
+  // The same if the message has been published, perhaps one that still grows. Throws where its sender has called something else.
+  const Header* next_arrived(const Lane& lane, int peer) {
+    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
+    const Header& header = group_.header(peer, rank_, lane.id, number);
+    if (header.flag.load(std::memory_order_acquire) != number) return nullptr;
+    if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
+      group_.raise_mismatch(call_->sequence);
+    return &header;
+  }
   void copy_piece(const Sink* targets, int ntargets, size_t bytes, int32_t peer);
   void fold_piece(int nsources, const Sink* targets, int ntargets, uint64_t length, const Epilogue& epilogue);
   void fold(int nsources, const Sink* sinks, int nsinks, uint64_t length, const Epilogue& epilogue);

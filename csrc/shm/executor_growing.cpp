@@ -56,13 +56,10 @@ bool Executor::follow(Lane& lane, const Instruction& in) {
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) continue;
-    const uint64_t number = received_[static_cast<size_t>(peer)][lane.id] + 1;
-    const Header& header = group_.header(peer, rank_, lane.id, number);
-    if (header.flag.load(std::memory_order_acquire) != number) return false;
-    if (kAgreement && header.fingerprint != fingerprint_) [[unlikely]]
-      group_.raise_mismatch(call_->sequence);
-    if (is_elsewhere(peer, header)) return false;
-    if (header.grows()) end = std::min(end, header.written().load(std::memory_order_acquire));
+    const Header* header = next_arrived(lane, peer);
+    if (!header) return false;
+    if (is_elsewhere(peer, *header)) return false;
+    if (header->grows()) end = std::min(end, header->written().load(std::memory_order_acquire));
   }
   if (end <= lane.taken || (in.flags & Instruction::first_output && !agreed())) return false;
   combine(lane, in, lane.channel * prepared_->chunking.slices + lane.slice, Message{}, lane.taken, end);
