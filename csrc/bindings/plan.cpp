@@ -126,7 +126,7 @@ void bind_plan(py::module_& module) {
       .def_readwrite("algorithm_name", &Prepared::algorithm_name)
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
-      .def_property_readonly("slices", [](const Prepared& p) { return p.chunking.slices; })
+      .def_property_readonly("slices", [](const Prepared& p) { return p.flow.slices; })
       .def(
           "traffic",
           [](const Prepared& self, bool in_place, bool symmetric) {
@@ -135,8 +135,8 @@ void bind_plan(py::module_& module) {
           },
           py::arg("in_place"), py::arg("symmetric"),
           "Messages and bytes that this rank publishes in a call, each by carrier (see CARRIERS).")
-      .def_readonly("lanes", &Prepared::lanes)
-      .def_readonly("slot_bytes", &Prepared::slot_bytes);
+      .def_property_readonly("lanes", [](const Prepared& p) { return p.flow.lanes; })
+      .def_property_readonly("slot_bytes", [](const Prepared& p) { return p.flow.slot_bytes; });
 }
 
 }  // namespace pc

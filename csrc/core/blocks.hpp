@@ -50,9 +50,7 @@ inline std::vector<Piece> cut_blocks(const std::vector<uint64_t>& blocks, uint32
 // Does the plan stay inside the arrays? `shape` says how long the pieces of an instruction are; all that it reads
 // and writes must have that much.
 inline void check_places(const Plan& plan, const Extent& extent, const Chunking& chunking) {
-  const auto length_of = [&](const Ref& ref) {
-    return chunking.table[static_cast<size_t>(ref.where)][ref.chunk].length;
-  };
+  const auto length_of = [&](const Ref& ref) { return chunking.piece(ref).length; };
   const auto usable = [&](uint32_t index, uint64_t length, bool written) {
     const Ref& ref = plan.refs[index];
     const auto held = [&](std::pair<uint32_t, uint32_t> range) {

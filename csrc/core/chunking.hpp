@@ -24,27 +24,35 @@ struct Chunking {
   uint64_t longest = 0;                           // elements of the longest chunk
   uint64_t work_elements = 0;                     // of Where::data_work
   uint64_t scratch_elements = 0;                  // of Where::scratch
-  uint32_t parts = 1, slices = 1;                 // parts = channels * slices
-  uint32_t grain = 1;  // slices start at multiples of this many elements of their chunk
+
+  const Piece& piece(const Ref& ref) const { return table[static_cast<size_t>(ref.where)][ref.chunk]; }
+};
+
+// How every chunk is cut.
+struct Cut {
+  uint32_t parts = 1, slices = 1;  // parts = channels * slices
+  uint32_t grain = 1;              // slices start at multiples of this many elements of their chunk
 
   // The elements of a chunk of `length` that part `part` covers.
-  Piece cut(uint64_t length, uint32_t part) const {
+  Piece piece(uint64_t length, uint32_t part) const {
     if (parts == 1) return {0, length};
     const uint64_t begin = start(length, part), end = start(length, part + 1);
     return {begin, end - begin};
   }
 
-  // No part of the longest chunk has more elements than this.
-  uint64_t longest_part() const {
+  // No part of a chunk of `longest` elements has more than this.
+  uint64_t longest_part(uint64_t longest) const {
     if (grain == 1) return (longest + parts - 1) / parts;
     return parts == 1 ? longest : std::min<uint64_t>(longest, longest / parts + 1 + 2 * grain);
   }
 
-  // The fewest slices such that no part has more than `most` elements (more than twice the grain).
-  uint32_t slices_for(uint64_t most, uint32_t channels) const {
-    if (longest <= most) return 1;
-    const uint64_t least = grain == 1 ? (longest + most - 1) / most : longest / (most - 2 * grain) + 1;
-    return static_cast<uint32_t>((least + channels - 1) / channels);
+  // Takes the fewest slices such that no part of a chunk of `longest` elements has more than `most` (more than twice the grain).
+  void into_slices(uint64_t longest, uint64_t most, uint32_t channels) {
+    const uint64_t least = longest <= most ? 1
+                           : grain == 1    ? (longest + most - 1) / most
+                                           : longest / (most - 2 * grain) + 1;
+    slices = static_cast<uint32_t>((least + channels - 1) / channels);
+    parts = channels * slices;
   }
 
  private:

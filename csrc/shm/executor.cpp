@@ -31,9 +31,9 @@ void Executor::reserve(const Prepared& prepared) {
                               static_cast<size_t>(size_) * round_up(prepared.wide_element, kLine) + kLine}));
   if (size_ > 1) map_slots(prepared);
   const Plan& plan = *prepared.plan;
-  const size_t readers = prepared.slots < kLargeDepth
-                             ? std::max<size_t>(1, plan.peers.size()) * prepared.lanes * prepared.slots
-                             : 0;
+  const size_t readers = prepared.flow.slots < kLargeDepth ? std::max<size_t>(1, plan.peers.size()) *
+                                                                 prepared.flow.lanes * prepared.flow.slots
+                                                           : 0;
   if (slot_reader_.size() < readers) slot_reader_.resize(readers);
   if (slot_turn_.size() < size_t{kMaxLanes} * plan.max_connections)
     slot_turn_.resize(size_t{kMaxLanes} * plan.max_connections);
@@ -43,7 +43,7 @@ void Executor::reserve(const Prepared& prepared) {
 // would see that.
 void Executor::map_slots(const Prepared& prepared) {
   const size_t bytes = std::min(prepared.ring_bytes(), group_.pool_bytes());
-  if (prepared.slot_bytes < kContested || bytes <= mapped_slots_) return;
+  if (prepared.flow.slot_bytes < kContested || bytes <= mapped_slots_) return;
   mapped_slots_ = bytes;
   for (int peer = 0; peer < size_; ++peer)
     if (!group_.remote(peer)) map_pages(group_.pool(peer), bytes, peer == rank_);
@@ -58,6 +58,7 @@ void Executor::remove_region(uint32_t id) {
 void Executor::begin(const Call& call) {
   call_ = &call;
   prepared_ = call.prepared;
+  flow_ = &prepared_->flow;
   agreed_ = 0;
   any_pointed_ = false;
   streamed_ = false;
@@ -105,8 +106,8 @@ void Executor::listen(const Plan& plan) {
       for (uint32_t k = 0; k < program[i].noperands; ++k) {
         const int32_t peer = plan.operands[program[i].operand + k].peer;
         if (peer < 0 || !group_.remote(peer)) continue;
-        for (uint32_t lane = 0; lane < prepared_->lanes; ++lane)
-          group_.mirror()->listen(peer, c * prepared_->lanes + lane);
+        for (uint32_t lane = 0; lane < flow_->lanes; ++lane)
+          group_.mirror()->listen(peer, c * flow_->lanes + lane);
       }
   }
 }
@@ -117,12 +118,12 @@ void Executor::lay_out_slots() {
   std::copy(sent_.begin(), sent_.end(), unsettled_.begin());
   std::fill(slot_reader_.begin(), slot_reader_.end(), 0);
   const uint32_t turn = slot_turn_.empty() ? 0 : *std::max_element(slot_turn_.begin(), slot_turn_.end());
-  const auto next = static_cast<uint32_t>(uint64_t{turn} * prepared_->slots / std::max(last_slots_, 1u));
+  const auto next = static_cast<uint32_t>(uint64_t{turn} * flow_->slots / std::max(last_slots_, 1u));
   std::fill(slot_turn_.begin(), slot_turn_.end(), next);
   last_plan_ = prepared_->plan.get();
-  last_lanes_ = prepared_->lanes;
-  last_slots_ = prepared_->slots;
-  last_slot_bytes_ = prepared_->slot_bytes;
+  last_lanes_ = flow_->lanes;
+  last_slots_ = flow_->slots;
+  last_slot_bytes_ = flow_->slot_bytes;
   keep_plan_ = prepared_->plan;
 }
 
@@ -143,8 +144,8 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_ || prepared_->lanes != last_lanes_ || prepared_->slots != last_slots_ ||
-        prepared_->slot_bytes != last_slot_bytes_) {
+    if (plan != last_plan_ || flow_->lanes != last_lanes_ || flow_->slots != last_slots_ ||
+        flow_->slot_bytes != last_slot_bytes_) {
       if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next
       if (!prepared_->brief || group_.mirror()) lay_out_slots();
       if (group_.mirror()) listen(*plan);
@@ -153,11 +154,11 @@ void Executor::run(const Call& call) {
     for (uint32_t c = 0; c < plan->channels.size(); ++c) {
       const Channel& channel = plan->channels[c];
       if (channel.ninstructions == 0) continue;
-      for (uint32_t i = 0; i < std::min(prepared_->lanes, prepared_->chunking.slices); ++i) {
+      for (uint32_t i = 0; i < std::min(flow_->lanes, flow_->slices); ++i) {
         Lane& lane = lanes_[nlanes_++];
         lane.program = plan->instructions.data() + channel.instruction;
         lane.connections = plan->connections.data() + channel.connection;
-        lane.id = c * prepared_->lanes + i;
+        lane.id = c * flow_->lanes + i;
         lane.index = i;
         lane.channel = c;
         lane.length = channel.ninstructions;
@@ -244,7 +245,7 @@ bool Executor::advance(Lane& lane) {
 bool Executor::writable(const Lane& lane, uint32_t index) {
   const Connection& connection = lane.connections[index];
   const int32_t* peers = prepared_->plan->peers.data() + connection.first;
-  const bool scarce = prepared_->slots < kLargeDepth;
+  const bool scarce = flow_->slots < kLargeDepth;
   const uint32_t turn = slot_turn_[slot_index(lane, index)];
   for (uint32_t k = 0; k < connection.npeers; ++k) {
     const auto peer = static_cast<size_t>(peers[k]);
@@ -264,7 +265,7 @@ bool Executor::writable(const Lane& lane, uint32_t index) {
 // The slots of this call lie elsewhere than those of the one before: the first message that goes into one waits until all
 // that was sent before has been read. Readers need nothing of this call for that, so it is no deadlock.
 bool Executor::settled(const Lane& lane, const Instruction& in) {
-  if (message_bytes(in, lane.channel * prepared_->chunking.slices + lane.slice) <= kInline) return true;
+  if (message_bytes(in, lane.channel * flow_->slices + lane.slice) <= kInline) return true;
   for (int peer = 0; peer < size_; ++peer) {
     const auto p = static_cast<size_t>(peer);
     for (uint32_t i = 0; i < kMaxLanes; ++i) {
@@ -311,8 +312,8 @@ void Executor::finish(Lane& lane) {
   lane.taken = 0;
   if (++lane.pc < lane.length) return;
   lane.pc = 0;
-  lane.slice += prepared_->lanes;
-  lane.done = lane.slice >= prepared_->chunking.slices;
+  lane.slice += flow_->lanes;
+  lane.done = lane.slice >= flow_->slices;
 }
 
 // Waits until peers have consumed what was sent to them: all of it, or only what they read in this rank's own

@@ -17,32 +17,24 @@
 #include <string>
 #include <vector>
 
-#include "core/chunking.hpp"
-#include "core/plan.hpp"
-#include "core/reduce.hpp"
-#include "core/user_op.hpp"
-#include "shm/contest.hpp"
 #include "shm/fault.hpp"
 #include "shm/group.hpp"
 #include "shm/own_core.hpp"
+#include "shm/prepared.hpp"
 #include "shm/store_path.hpp"
 
 namespace pc {
 
-inline constexpr size_t kPieceAlign = 16;  // pieces of a message in a slot
 inline constexpr size_t kBlock =
     8192;  // of a result that is streamed: stays in the first level of the caches
 inline constexpr size_t kFetched =
     size_t{128} << 10;  // of messages that are operands, at a time, if they lie in other processes
-inline constexpr size_t kContested =
-    8192;  // of a message: from here on it is worth while to try several ways
 // Bytes by which messages grow while they are read.
 #ifdef PC_CHECKED  // by the native tests, whose messages are short
 inline constexpr size_t kGrowth = 256;
 #else
 inline constexpr size_t kGrowth = 32768;
 #endif
-constexpr size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 // To measure what it costs: CXXFLAGS=-DPYCOLLECTIVES_WITHOUT_AGREEMENT. Nothing else may turn it off.
 #ifdef PYCOLLECTIVES_WITHOUT_AGREEMENT
@@ -50,59 +42,6 @@ inline constexpr bool kAgreement = false;
 #else
 inline constexpr bool kAgreement = true;
 #endif
-
-// Sizes in bytes that decide how calls are cut and where their data go; the same on all ranks.
-struct Sizes {
-  size_t pool;           // memory for messages in flight
-  size_t segment;        // one message, where data are cut
-  size_t ring;           // over which the messages of a call are spread
-  size_t stream_output;  // outputs from here on are written past the caches
-  size_t single_copy;    // messages from here on are read where they lie in the sender's memory
-  size_t cache;          // a rank's part of a core's own cache
-  bool crowded;          // ranks share cores
-};
-
-// A plan with everything that the call's arguments decide, but for the addresses. Made once per kind of call.
-struct Prepared {
-  std::shared_ptr<const Plan> plan;
-  Chunking chunking;
-  Kernel kernel = nullptr;
-  Epilogue epilogue;
-  std::shared_ptr<const UserOp> user;  // combines in place of `kernel`, where the operator is the caller's
-  uint32_t element = 1, wide_element = 1;  // bytes
-  uint32_t lanes = 1;                      // slices in flight per channel
-  uint32_t slots = 1;                      // per connection and lane
-  size_t slot_bytes = 0;
-  bool stream_output = false;
-  bool long_data = false;          // no core's own cache holds the data of a call, as the same on all ranks
-  bool long_output = false;        // nor what this rank writes in the call: peers may read that in place
-  bool may_stream_output = false;  // `stream_output` may become true by trials, as the same on all ranks
-  bool grows = false;              // this rank's messages may be read while they are written
-  size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
-  bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
-  size_t work_bytes = 0, scratch_bytes = 0;
-  uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
-  uint64_t fingerprint = 0;              // without the sequence number
-  uint64_t count = 0;                    // for the record, as are the next
-  std::string algorithm_name;
-  uint16_t verb = 0, algorithm = 0;
-  uint8_t dtype = 0, op = 0, deterministic = 0;
-  int32_t root = -1;
-  mutable std::array<Contest, 2> ways;  // how messages are sent: of ordinary arrays, of symmetric ones
-  mutable uint64_t kind =
-      0;  // number of its text in the recorder of the one communicator that it is made for
-
-  bool is_bool() const {
-    return static_cast<DType>(dtype) == DType::bool_;
-  }  // any byte but 0 is true: a copy makes it 1
-
-  size_t ring_bytes() const {  // of the pool that its slots take
-    return plan->channels.size() * lanes * plan->max_connections * slots * slot_bytes;
-  }
-
-  // Chooses slices, lanes and slots, the same on all ranks.
-  void fit(const Sizes& sizes);
-};
 
 // What the executor did, instruction by instruction, with the working vector and the scratch memory after each; for
 // teaching and tests.
@@ -258,7 +197,7 @@ class Executor {
     return lane.id * prepared_->plan->max_connections + connection;
   }
   size_t reader_index(const Lane& lane, const Connection& connection, uint32_t k, uint32_t turn) const {
-    return ((connection.first + k) * prepared_->lanes + lane.index) * prepared_->slots + turn;
+    return ((connection.first + k) * flow_->lanes + lane.index) * flow_->slots + turn;
   }
 
   // Large messages: a rank that runs far ahead writes what has left the caches before it is read.
@@ -283,6 +222,7 @@ class Executor {
 
   // of the running call
   const Prepared* prepared_ = nullptr;
+  const Flow* flow_ = nullptr;
   const Plan* last_plan_ = nullptr;
   uint32_t last_lanes_ = 0, last_slots_ = 0;
   size_t last_slot_bytes_ = 0;

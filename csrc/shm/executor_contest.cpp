@@ -5,7 +5,7 @@ namespace pc {
 
 // The same on all ranks.
 Ways Executor::open_ways() const {
-  const bool plain = stores_.chooses() && prepared_->slot_bytes >= kContested && !group_.mirror();
+  const bool plain = stores_.chooses() && flow_->slot_bytes >= kContested && !group_.mirror();
   Ways open;
   if (plain && !prepared_->long_data) open.add(Way::plain_stores);
   if (prepared_->may_stream_output) open.add(Way::streamed_results);

@@ -46,19 +46,19 @@ void check_bytes(int peer, const Header& header, size_t expected) {
 
 Traffic Executor::traffic(const Prepared& prepared, bool in_place, bool symmetric) {
   const Plan& plan = *prepared.plan;
-  const Chunking& chunking = prepared.chunking;
+  const Flow& flow = prepared.flow;
   Traffic traffic;
   for (uint32_t c = 0; c < plan.channels.size(); ++c) {
     for (uint32_t i = 0; i < plan.channels[c].ninstructions; ++i) {
       const Instruction& in = plan.instructions[plan.channels[c].instruction + i];
       if (in.connection < 0) continue;
       const size_t element = in.flags & Instruction::send_wide ? prepared.wide_element : prepared.element;
-      for (uint32_t slice = 0; slice < chunking.slices; ++slice) {
+      for (uint32_t slice = 0; slice < flow.slices; ++slice) {
         size_t bytes = 0;
         for (uint32_t j = 0; j < in.nrefs; ++j) {
           const Ref& shape = plan.refs[in.shape + j];
-          const uint64_t length = chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
-          bytes += piece_bytes(in, chunking.cut(length, c * chunking.slices + slice).length, element);
+          const uint64_t length = prepared.chunking.piece(shape).length;
+          bytes += piece_bytes(in, flow.piece(length, c * flow.slices + slice).length, element);
         }
         const auto way = static_cast<size_t>(way_of(prepared, in, bytes, in_place, symmetric, true));
         traffic.messages[way] += 1;
@@ -110,12 +110,11 @@ size_t Executor::piece_bytes(const Instruction& in, uint64_t length, size_t elem
 
 std::byte* Executor::address(const Ref& ref, uint64_t begin) const {
   const auto where = static_cast<size_t>(ref.where);
-  return base_[where] + (prepared_->chunking.table[where][ref.chunk].offset + begin) * unit_[where];
+  return base_[where] + (prepared_->chunking.piece(ref).offset + begin) * unit_[where];
 }
 
 Piece Executor::part_of(const Ref& shape, uint32_t part) const {
-  const Chunking& chunking = prepared_->chunking;
-  return chunking.cut(chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length, part);
+  return flow_->piece(prepared_->chunking.piece(shape).length, part);
 }
 
 size_t Executor::message_bytes(const Instruction& in, uint32_t part) const {
@@ -127,7 +126,7 @@ size_t Executor::message_bytes(const Instruction& in, uint32_t part) const {
 }
 
 void Executor::compute(const Lane& lane, const Instruction& in) {
-  const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
+  const uint32_t part = lane.channel * flow_->slices + lane.slice;
   Message message{};
   if (in.connection >= 0) message = way_out(lane, in, part);
   if (grows(in, message)) return send_growing(lane, in, part, message);
@@ -140,7 +139,7 @@ void Executor::compute_brief(const Lane& lane, const Instruction& in) {
   const Plan& plan = *prepared_->plan;
   const Operand* operands = plan.operands.data() + in.operand;
   const Ref& shape = plan.refs[in.shape];
-  const uint64_t length = prepared_->chunking.table[static_cast<size_t>(shape.where)][shape.chunk].length;
+  const uint64_t length = prepared_->chunking.piece(shape).length;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
     if (peer < 0) {
@@ -217,7 +216,7 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
   }
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
   message.carrier = Carrier::slot;
-  message.location = (slot * prepared_->slots + slot_turn_[slot]) * prepared_->slot_bytes;
+  message.location = (slot * flow_->slots + slot_turn_[slot]) * flow_->slot_bytes;
   message.payload = message.target = group_.pool(rank_) + message.location;
   return message;
 }
@@ -253,7 +252,7 @@ void Executor::combine(const Lane& lane, const Instruction& in, uint32_t part, c
                       epilogue.kind == Epilogue::none && !prepared_->is_bool();
   const bool stream_store =
       stream_results_ && (in.flags & Instruction::last_use) && message.carrier != Carrier::region;
-  const bool fresh = prepared_->chunking.slices == 1;  // longer data are on their way to memory by then
+  const bool fresh = flow_->slices == 1;  // longer data are on their way to memory by then
   std::byte* put = message.target ? message.target + begin * send_element : nullptr;
   for (uint32_t k = 0; k < in.noperands; ++k) {
     const int32_t peer = operands[k].peer;
@@ -373,7 +372,7 @@ void Executor::fold(int nsources, const Sink* sinks, int nsinks, uint64_t length
 void Executor::publish(const Lane& lane, const Instruction& in, const Message& message) {
   const Connection& connection = lane.connections[in.connection];
   const size_t slot = slot_index(lane, static_cast<uint32_t>(in.connection));
-  const bool scarce = prepared_->slots < kLargeDepth;
+  const bool scarce = flow_->slots < kLargeDepth;
   if (streamed_ && message.carrier != Carrier::inlined) {
     stream_fence();
     streamed_ = false;
@@ -401,7 +400,7 @@ void Executor::publish(const Lane& lane, const Instruction& in, const Message& m
       any_pointed_ = true;
     }
   }
-  if (message.carrier == Carrier::slot && ++slot_turn_[slot] == prepared_->slots) slot_turn_[slot] = 0;
+  if (message.carrier == Carrier::slot && ++slot_turn_[slot] == flow_->slots) slot_turn_[slot] = 0;
 }
 
 }  // namespace pc

@@ -17,7 +17,7 @@ bool Executor::grows(const Instruction& in, const Message& message) const {
 }
 
 bool Executor::is_complete(const Lane& lane, const Instruction& in, const Header& header) const {
-  const uint32_t part = lane.channel * prepared_->chunking.slices + lane.slice;
+  const uint32_t part = lane.channel * flow_->slices + lane.slice;
   return !header.grows() || header.written().load(std::memory_order_acquire) ==
                                 part_of(prepared_->plan->refs[in.shape], part).length;
 }
@@ -62,7 +62,7 @@ bool Executor::follow(Lane& lane, const Instruction& in) {
     if (header->grows()) end = std::min(end, header->written().load(std::memory_order_acquire));
   }
   if (end <= lane.taken || (in.flags & Instruction::first_output && !agreed())) return false;
-  combine(lane, in, lane.channel * prepared_->chunking.slices + lane.slice, Message{}, lane.taken, end);
+  combine(lane, in, lane.channel * flow_->slices + lane.slice, Message{}, lane.taken, end);
   lane.taken = end;
   return true;
 }

@@ -72,7 +72,7 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes, kind.cache_bytes, kind.crowded});
-  if (made->chunking.longest_part() * made->wide_element < kind.single_copy_bytes)
+  if (made->flow.longest_part(made->chunking.longest) * made->wide_element < kind.single_copy_bytes)
     made->single_copy = SIZE_MAX;
   const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
   made->long_data = whole >= std::max(kind.cache_bytes, kContested);
@@ -93,9 +93,9 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->op = kind.user ? kUserOp : kind.record_op;
   made->root = kind.root;
   made->deterministic = kind.deterministic;
-  made->brief = !kind.wide && !kind.user && !made->is_bool() && made->chunking.parts == 1 &&
+  made->brief = !kind.wide && !kind.user && !made->is_bool() && made->flow.parts == 1 &&
                 one_chunk_each(*made->plan) && longest(made->chunking) * made->element <= kInline;
-  if (made->brief) made->slots = kDepth;  // none is used
+  if (made->brief) made->flow.slots = kDepth;  // none is used
   return made;
 }
 

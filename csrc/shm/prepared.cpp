@@ -1,7 +1,10 @@
 // How a kind of call is cut: slices of the data, lanes of slices in flight, slots of messages.
+#include "shm/prepared.hpp"
+
 #include <algorithm>
 
-#include "shm/executor.hpp"
+#include "core/error.hpp"
+#include "shm/layout.hpp"
 
 namespace pc {
 namespace {
@@ -33,36 +36,36 @@ void Prepared::fit(const Sizes& sizes) {
   const size_t least =
       round_up(wide_element, kPieceAlign) * plan->max_message;  // one item of each chunk: those are never cut
   const size_t most_lines = share < kLine ? 0 : (share / kLine - 1) | 1;
-  slot_bytes = std::min(most_lines * kLine, odd_lines(std::max(segment / kLine * kLine, least)));
+  flow.slot_bytes = std::min(most_lines * kLine, odd_lines(std::max(segment / kLine * kLine, least)));
   if (channels > kMaxLanes)
     throw Error(ErrorKind::unsupported,
                 "a schedule may have 16 channels, this one has " + std::to_string(channels));
-  if (slot_bytes < least)
+  if (flow.slot_bytes < least)
     throw Error(ErrorKind::unsupported, "PYCOLLECTIVES_POOL_BYTES=" + std::to_string(sizes.pool) +
                                             " is too small for this schedule: its messages have " +
                                             std::to_string(plan->max_message) + " chunks of items of " +
                                             std::to_string(wide_element) + " bytes, and there is room for " +
-                                            std::to_string(slot_bytes) + " bytes");
+                                            std::to_string(flow.slot_bytes) + " bytes");
   // How many elements of each chunk fit into a message of so many bytes.
   const auto room = [this](size_t bytes) {
     return bytes / plan->max_message / kPieceAlign * kPieceAlign / wide_element;
   };
   // Slices begin at whole lines, unless messages of many chunks would then not fit into a slot.
-  chunking.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
-  while (chunking.grain > 1 && room(slot_bytes) < 3 * chunking.grain + 1) chunking.grain /= 2;
+  flow.grain = std::max<uint32_t>(1, static_cast<uint32_t>(kLine / element));
+  while (flow.grain > 1 && room(flow.slot_bytes) < 3 * flow.grain + 1) flow.grain /= 2;
   // Slices of a segment, but not of a few lines only, as long as a slot has room for them.
-  const size_t longest = std::max(room(std::min(slot_bytes, segment)),
-                                  std::min<size_t>(room(slot_bytes), 3 * chunking.grain + 1));
-  chunking.slices = chunking.slices_for(longest, channels);
-  chunking.parts = channels * chunking.slices;
+  const size_t longest = std::max(room(std::min(flow.slot_bytes, segment)),
+                                  std::min<size_t>(room(flow.slot_bytes), 3 * flow.grain + 1));
+  flow.into_slices(chunking.longest, longest, channels);
   // A slice is in flight for as many steps as there are; more slices at a time would only fill the caches.
-  lanes = std::min({most, chunking.slices, std::max(plan->steps, 2u)});
+  flow.lanes = std::min({most, flow.slices, std::max(plan->steps, 2u)});
   // Messages go round a ring of slots larger than the second level of the caches: by the time a slot is written again, its
   // lines have left the cache of their last reader, from which they would have to be fetched one by one.
-  slot_bytes = std::min(slot_bytes, odd_lines(round_up(chunking.longest_part() * wide_element, kPieceAlign) *
-                                              plan->max_message));
-  const size_t row = size_t{channels} * lanes * plan->max_connections * slot_bytes;
-  slots = static_cast<uint32_t>(std::clamp<size_t>(
+  flow.slot_bytes = std::min(
+      flow.slot_bytes, odd_lines(round_up(flow.longest_part(chunking.longest) * wide_element, kPieceAlign) *
+                                 plan->max_message));
+  const size_t row = size_t{channels} * flow.lanes * plan->max_connections * flow.slot_bytes;
+  flow.slots = static_cast<uint32_t>(std::clamp<size_t>(
       std::min(sizes.ring, sizes.pool) / row, std::min<size_t>(sizes.pool / row, kLargeDepth), kMostSlots));
   long_output = out_bytes >= sizes.cache;
   stream_output = out_bytes >= sizes.stream_output;

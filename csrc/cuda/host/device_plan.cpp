@@ -72,12 +72,10 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
     throw Error(ErrorKind::unsupported, "this schedule has " + std::to_string(nchannels) +
                                             " channels, and a device communicator " +
                                             std::to_string(segment.blocks) + " blocks");
-  chunking.parts = std::max(1u, nchannels);
-  chunking.grain = grain;
+  const Cut cut{.parts = std::max(1u, nchannels), .grain = grain};
   uint64_t longest = 0;
   for (const Piece& piece : chunking.table[static_cast<size_t>(Where::data_work)])
-    for (uint32_t c = 0; c < chunking.parts; ++c)
-      longest = std::max(longest, chunking.cut(piece.length, c).length);
+    for (uint32_t c = 0; c < cut.parts; ++c) longest = std::max(longest, cut.piece(piece.length, c).length);
 
   const uint32_t slot = segment.mailbox[static_cast<uint32_t>(options.protocol)].slot_bytes;
   const uint64_t most = uint64_t{group} * groups_in_slot(options.protocol, slot, plan.max_message, vectors);
@@ -99,8 +97,8 @@ DevicePlan::DevicePlan(const Plan& plan, const Extent& extent, const CallOptions
   std::vector<DeviceRef> table;
   for (size_t i = 0; i < plan.refs.size(); ++i) {
     const Ref& ref = plan.refs[i];
-    const Piece& piece = chunking.table[static_cast<size_t>(ref.where)][ref.chunk];
-    const Piece part = chunking.cut(piece.length, channel[i]);
+    const Piece& piece = chunking.piece(ref);
+    const Piece part = cut.piece(piece.length, channel[i]);
     const bool takes = ref.where == Where::data_in || ref.where == Where::input;
     const bool gives = ref.where == Where::data_out || ref.where == Where::output;
     const uint32_t unit = takes ? in_unit : gives ? out_unit : full;
