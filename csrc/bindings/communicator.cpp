@@ -185,6 +185,8 @@ void bind_communicator(py::module_& module) {
            py::arg("single_copy") = false)
       .def_property_readonly("fd", [](Handle& self) { return self.group().fd(); })
       .def_property_readonly("pool_bytes", &Communicator::pool_bytes)
+      .def_property_readonly("whole_calls", &Communicator::whole_calls,
+                             "Calls that were cut into whole blocks, for single copy.")
       .def("attach", [](Handle& self, int peer, int fd) { self.group().attach(peer, fd); })
       .def(
           "watch",

@@ -40,6 +40,7 @@ class Communicator {
 
   Group& group() { return group_; }
   size_t pool_bytes() const { return group_.pool_bytes(); }
+  uint64_t whole_calls() const { return executor_.whole_calls(); }
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t next);  // all ranks alike; for tests of the counters
 

@@ -81,6 +81,12 @@ class Contest {
     }
   }
 
+  // The way of the call after the one that `next` was asked for, as far as it is known before that has ended.
+  Way upcoming() const {
+    if (calls_ == 0) return first_;
+    return calls_ < end() ? ways_[entrant(calls_)] : best_;
+  }
+
   // The way of the next call: the first, as_usual or one of `others`, which are the same in all calls.
   Way next(Ways others) {
     turn_ = calls_++;
@@ -123,9 +129,9 @@ class Contest {
 
   uint32_t end() const { return lead_ + trials_ * open_; }
   bool tries() const { return turn_ < end(); }
-  uint32_t timed() const { return turn_ - std::min(turn_, lead_); }  // calls before this one
-  uint32_t entrant() const { return timed() / trials_; }
-  uint32_t trial() const { return timed() % trials_; }
+  uint32_t entrant(uint32_t turn) const { return (turn - std::min(turn, lead_)) / trials_; }
+  uint32_t entrant() const { return entrant(turn_); }
+  uint32_t trial() const { return (turn_ - std::min(turn_, lead_)) % trials_; }
 
   void begin(Ways others) {
     others.add(Way::as_usual);

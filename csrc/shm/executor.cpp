@@ -30,6 +30,7 @@ void Executor::reserve(const Prepared& prepared) {
     fetched_.resize(std::max({fetched_.size(), kFetched + kLine,
                               static_cast<size_t>(size_) * round_up(prepared.wide_element, kLine) + kLine}));
   if (size_ > 1) map_slots(prepared);
+  if (prepared.staged_bytes > staging_.size()) staging_ = Mapping::alone(prepared.staged_bytes);
   const Plan& plan = *prepared.plan;
   const size_t readers = prepared.flow.slots < kLargeDepth ? std::max<size_t>(1, plan.peers.size()) *
                                                                  prepared.flow.lanes * prepared.flow.slots
@@ -72,7 +73,10 @@ void Executor::begin(const Call& call) {
     std::fill_n(scratch_.data(), prepared_->scratch_bytes, call.probe->blank);
   core_.tell(group_);
   in_place_ = call.in < call.out + prepared_->out_bytes && call.out < call.in + prepared_->in_bytes;
+}
 
+// Tells all that this rank enters the call.
+void Executor::announce(const Call& call) {
   if (!group_.recorder(rank_).kinds.fresh(prepared_->kind)) [[unlikely]]
     describe_kind();
   group_.enter(call.sequence, fingerprint_, prepared_->kind, call.site);
@@ -139,13 +143,15 @@ void Executor::hand_over(Waiter& waiter) {
 void Executor::run(const Call& call) {
   begin(call);
   Contest* const contest = begin_contest(call);
+  announce(call);
   Waiter waiter(group_.control(rank_), patience_);
   try {
     if (group_.poisoned()) [[unlikely]]
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
-    if (plan != last_plan_ || flow_->lanes != last_lanes_ || flow_->slots != last_slots_ ||
-        flow_->slot_bytes != last_slot_bytes_) {
+    if (whole_) [[unlikely]] {  // no slots: what was laid out stays
+    } else if (plan != last_plan_ || flow_->lanes != last_lanes_ || flow_->slots != last_slots_ ||
+               flow_->slot_bytes != last_slot_bytes_) {
       if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next
       if (!prepared_->brief || group_.mirror()) lay_out_slots();
       if (group_.mirror()) listen(*plan);
@@ -177,6 +183,7 @@ void Executor::run(const Call& call) {
     if (group_.poisoned()) [[unlikely]]                   // what was read last may have been changing
       group_.raise_poison(call.sequence);
     if (contest) end_contest(*contest);
+    if (contest && may_be_whole()) hear_of_cut(waiter);
     group_.leave(call.sequence, CallState::done);
   } catch (Error& error) {
     error.rank = rank_;
@@ -229,7 +236,7 @@ bool Executor::advance(Lane& lane) {
     if (!is_complete(lane, in, *header)) return follow(lane, in);
   }
   if (in.connection >= 0 && !writable(lane, static_cast<uint32_t>(in.connection))) return false;
-  if (!settled_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]
+  if (!settled_ && !whole_ && in.connection >= 0 && !prepared_->brief && !settled(lane, in)) [[unlikely]]
     return false;
   if (kAgreement && (in.flags & Instruction::first_output) && !agreed()) return false;
   chaos();

@@ -107,6 +107,7 @@ class Executor {
   // Says so if `due_ns` have passed, and moves it. Throws Error(interrupted).
   static void warn(uint64_t waited_ns, uint64_t& due_ns, const std::string& text);
   static inline Fault fault;
+  uint64_t whole_calls() const { return whole_calls_; }  // that were cut into whole blocks
   void set_patience(const Patience& patience) { patience_ = patience; }
 
  private:
@@ -131,7 +132,13 @@ class Executor {
 
   void begin(const Call& call);
   void map_slots(const Prepared& prepared);
+  void announce(const Call& call);
   Contest* begin_contest(const Call& call);
+  bool may_be_whole() const;
+  void choose_cut(const Contest& contest);
+  void hear_of_cut(Waiter& waiter);
+  bool all_readable();
+  std::byte* staged(size_t bytes);
   Ways open_ways() const;
   void end_contest(Contest& contest);
   Contest::Times times_of_all(const Contest& contest) const;
@@ -216,6 +223,8 @@ class Executor {
   std::vector<Source> arrived_;  // what is left of the messages of an instruction
   std::vector<std::byte> work_, scratch_;
   std::vector<std::byte> fetched_;  // blocks of messages that are read in the senders' memory
+  Mapping staging_;                 // messages of whole blocks that cannot be read in the caller's arrays
+  size_t staged_ = 0;               // bytes of it in use
   std::vector<Region> regions_;
   std::array<Lane, kMaxLanes> lanes_;
   uint32_t nlanes_ = 0;
@@ -236,6 +245,11 @@ class Executor {
   OwnCore core_;
   int agreed_ = 0, blocking_ = -1;  // blocking_: who has not acknowledged what a lane must not overwrite
   bool any_pointed_ = false, in_place_ = false;
+  bool whole_ = false;           // cut for single copy
+  bool arrays_readable_ = true;  // known only where single copy is tried
+  AgreedCuts cuts_;
+  uint64_t whole_calls_ = 0;
+  bool all_readable_ = false;  // by all; false: perhaps not yet
   Way way_ = Way::as_usual;
   bool stream_results_ = false;
   bool has_streamed_ = false;

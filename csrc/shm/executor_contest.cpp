@@ -19,6 +19,9 @@ Contest* Executor::begin_contest(const Call& call) {
   way_ = Way::as_usual;
   has_streamed_ = false;
   stream_results_ = prepared_->stream_output;
+  whole_ = false;
+  arrays_readable_ = true;
+  staged_ = 0;
   if (size_ == 1 || prepared_->brief) return nullptr;
   const Ways open = open_ways();
   if (open.empty()) return nullptr;
@@ -26,7 +29,11 @@ Contest* Executor::begin_contest(const Call& call) {
   Contest& contest = prepared_->ways[all_symmetric(call)];
   if (contest.due()) contest.decide(times_of_all(contest));
   way_ = contest.next(open);
-  if (way_ == Way::single_copy && !own_arrays_readable(call)) way_ = Way::as_usual;
+  if (may_be_whole()) choose_cut(contest);
+  if (way_ == Way::single_copy && !own_arrays_readable(call)) {
+    arrays_readable_ = false;
+    if (!whole_) way_ = Way::as_usual;
+  }
   stream_results_ |= (way_ == Way::streamed_results || way_ == Way::plain_streamed) && prepared_->long_output;
   return &contest;
 }

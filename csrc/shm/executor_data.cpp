@@ -14,22 +14,15 @@ constexpr size_t kCopyBlock = 16384;  // of a copy to two places
 constexpr size_t kPointFrom =
     16 * 1024;  // shorter messages are staged: a copy is cheaper than waiting for the reader
 
-const Ref& sent_chunk(const Plan& plan, const Instruction& in) {
-  return plan.refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan.operands[in.operand].refs];
-}
-
 // The way of a message of `bytes`, if all the rank's arrays lie in symmetric memory or if none does. What the call itself
 // writes is read in place only if it is large: a small result is still in its reader's cache from the last time, and would
 // have to be taken away line by line, while messages in slots go round a ring.
 Carrier way_of(const Prepared& prepared, const Instruction& in, size_t bytes, bool in_place, bool symmetric,
                bool single_copy) {
   if (bytes <= kInline) return Carrier::inlined;
-  const uint32_t pointable =
-      in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
-  if (!(in.flags & pointable)) return Carrier::slot;
+  if (!prepared.points(in, in_place)) return Carrier::slot;
   if (symmetric && bytes >= kPointFrom && (in.store < 0 || prepared.long_output)) return Carrier::region;
-  const bool of_caller = sent_chunk(*prepared.plan, in).where != Where::data_work;
-  return single_copy && bytes >= prepared.single_copy && of_caller ? Carrier::pointer : Carrier::slot;
+  return single_copy && bytes >= prepared.single_copy ? Carrier::pointer : Carrier::slot;
 }
 
 #ifdef PC_CHECKED
@@ -183,7 +176,6 @@ void Executor::compute_brief(const Lane& lane, const Instruction& in) {
 
 // Where the instruction's message goes: into the header, into a slot, or nowhere (peers read it in place).
 Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uint32_t part) {
-  const Plan& plan = *prepared_->plan;
   Message message{};
   message.bytes = message_bytes(in, part);
   const Carrier way =
@@ -192,10 +184,10 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
     message.target = inlined_;
     return message;
   }
-  message.stream = streams(lane, lane.connections[in.connection], message.bytes);
+  const Ref& ref = prepared_->sent_chunk(in);
+  const std::byte* at = address(ref, part_of(ref, part).offset);
+  message.stream = !whole_ && streams(lane, lane.connections[in.connection], message.bytes);
   if (way == Carrier::region && !(in.store >= 0 && message.stream)) {
-    const Ref& ref = sent_chunk(plan, in);
-    const std::byte* at = address(ref, part_of(ref, part).offset);
     if (const Region* region = region_of(at, message.bytes)) {
       message.carrier = Carrier::region;
       message.stream = false;
@@ -205,12 +197,14 @@ Executor::Message Executor::way_out(const Lane& lane, const Instruction& in, uin
       return message;
     }
   }
-  if (way_of(*prepared_, in, message.bytes, in_place_, false, way_ == Way::single_copy) == Carrier::pointer &&
-      readable(lane.connections[in.connection])) {
-    const Ref& ref = sent_chunk(plan, in);
+  const bool pointed = whole_ ? arrays_readable_ && prepared_->points(in, in_place_)
+                              : way_of(*prepared_, in, message.bytes, in_place_, false,
+                                       way_ == Way::single_copy) == Carrier::pointer &&
+                                    readable(lane.connections[in.connection]);
+  if (pointed || whole_) {
     message.carrier = Carrier::pointer;
     message.stream = false;
-    message.payload = address(ref, part_of(ref, part).offset);
+    message.payload = pointed ? at : message.target = staged(message.bytes);
     message.location = reinterpret_cast<uintptr_t>(message.payload);
     return message;
   }

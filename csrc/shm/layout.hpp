@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/agreed_cut.hpp"
 #include "shm/recorder.hpp"
 #include "shm/trial_times.hpp"
 
@@ -104,6 +105,7 @@ struct Control {
   // written by the owner: what it raised, for the error texts of all; where the survivors meet
   alignas(kLine) char text[2048], door[192];
   TrialBoard trials;
+  CutNews cuts;  // of rank 0
 };
 
 struct Layout {

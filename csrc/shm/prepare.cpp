@@ -72,10 +72,16 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes, kind.cache_bytes, kind.crowded});
-  if (made->flow.longest_part(made->chunking.longest) * made->wide_element < kind.single_copy_bytes)
-    made->single_copy = SIZE_MAX;
   const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
   made->long_data = whole >= std::max(kind.cache_bytes, kContested);
+  const auto longest_message = [&made](const Cut& cut) {
+    return cut.longest_part(made->chunking.longest) * made->wide_element;
+  };
+  if (made->long_data && made->plan->waits_for_all && made->plan->max_message == 1 &&
+      made->chunking.longest * made->wide_element >= kind.single_copy_bytes)
+    made->fit_whole();
+  else if (longest_message(made->flow) < kind.single_copy_bytes)
+    made->single_copy = SIZE_MAX;
   // Not where ranks take turns on a core, nor where this rank has to read as well: then it would not be done any sooner. Long
   // data are cut, and one part is read while the next is written.
   made->grows = sends_only && !made->long_data && !kind.crowded;

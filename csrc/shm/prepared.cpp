@@ -10,6 +10,7 @@ namespace pc {
 namespace {
 
 constexpr uint32_t kMostSlots = 512;
+constexpr size_t kWhole = size_t{8} << 20;  // bytes of a block
 constexpr size_t kShortest =
     16384;  // bytes; what a message costs is less than a tenth of what its data cost from here on
 
@@ -70,6 +71,26 @@ void Prepared::fit(const Sizes& sizes) {
   long_output = out_bytes >= sizes.cache;
   stream_output = out_bytes >= sizes.stream_output;
   single_copy = sizes.single_copy;
+}
+
+void Prepared::fit_whole() {
+  const auto channels = static_cast<uint32_t>(plan->channels.size());
+  whole.grain = flow.grain;
+  whole.into_slices(chunking.longest, kWhole / wide_element, channels);
+  whole.lanes = std::min(flow.lanes, whole.slices);
+  whole.slots = kLargeDepth;  // none is used
+  if (whole.slices >= flow.slices) whole.slices = 0;
+  if (!whole.slices) return;
+  staged_bytes = 0;
+  for (const Instruction& in : plan->instructions)
+    if (in.connection >= 0)
+      staged_bytes +=
+          chunking.piece(plan->refs[in.shape]).length * wide_element + size_t{whole.parts} * kLine;
+}
+
+bool Prepared::all_point(bool in_place) const {
+  return std::all_of(plan->instructions.begin(), plan->instructions.end(),
+                     [&](const Instruction& in) { return in.connection < 0 || points(in, in_place); });
 }
 
 }  // namespace pc

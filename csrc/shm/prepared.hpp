@@ -43,6 +43,8 @@ struct Prepared {
   std::shared_ptr<const Plan> plan;
   Chunking chunking;
   Flow flow;
+  // The same in whole blocks, for single copy (agreed_cut.hpp). No slices: there is nothing to gain.
+  Flow whole{Cut{.slices = 0}};
   Kernel kernel = nullptr;
   Epilogue epilogue;
   std::shared_ptr<const UserOp> user;  // combines in place of `kernel`, where the operator is the caller's
@@ -55,6 +57,7 @@ struct Prepared {
   size_t single_copy = SIZE_MAX;   // bytes of a message from which on it is read in the sender's own memory
   bool brief = false;  // every message is one whole chunk that fits into a header, of elements as they are
   size_t work_bytes = 0, scratch_bytes = 0;
+  size_t staged_bytes = 0;               // of whole blocks that cannot be read in the caller's arrays
   uint64_t in_bytes = 0, out_bytes = 0;  // that this rank's input and output must have
   uint64_t fingerprint = 0;              // without the sequence number
   uint64_t count = 0;                    // for the record, as are the next
@@ -76,6 +79,17 @@ struct Prepared {
 
   // Chooses slices, lanes and slots, the same on all ranks.
   void fit(const Sizes& sizes);
+  void fit_whole();
+  // May peers read the message in this rank's arrays?
+  bool points(const Instruction& in, bool in_place) const {
+    const uint32_t flags =
+        in_place ? Instruction::may_point : Instruction::may_point | Instruction::may_point_apart;
+    return (in.flags & flags) && sent_chunk(in).where != Where::data_work;
+  }
+  bool all_point(bool in_place) const;  // all of them
+  const Ref& sent_chunk(const Instruction& in) const {
+    return plan->refs[in.store >= 0 ? static_cast<uint32_t>(in.store) : plan->operands[in.operand].refs];
+  }
 };
 
 }  // namespace pc

@@ -87,6 +87,8 @@ std::shared_ptr<Prepared> Part::prepare() const {
   call.wide = kind.at(3) != 0;
   call.pool_bytes = kind.at(4);
   call.segment_bytes = kind.at(5);
+  call.single_copy_bytes = 64;
+  call.cache_bytes = 4096;  // so that some data are long
   call.fingerprint = kind.at(6);
   call.count = kind.at(7);
   call.verb = static_cast<uint16_t>(kind.at(8));

@@ -24,7 +24,7 @@ inline Patience patience() { return {20, 20, register_membarrier()}; }
 struct World {
   explicit World(int size) {
     for (int rank = 0; rank < size; ++rank)
-      ends.push_back(std::make_unique<Communicator>(rank, size, kPool, patience()));
+      ends.push_back(std::make_unique<Communicator>(rank, size, kPool, patience(), Stores::automatic, true));
     for (auto& end : ends)
       for (auto& other : ends)
         if (end != other) end->group().attach(other->group().rank(), other->group());

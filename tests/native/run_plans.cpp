@@ -9,6 +9,7 @@ namespace pc::test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+constexpr size_t kRepeated = 6;  // kinds of calls
 
 // A rank's symmetric memory: the input in its first half, the output in the second.
 struct Symmetric {
@@ -71,6 +72,18 @@ void run_plans(const std::vector<Case>& cases, uint64_t seed, int times) {
           one_call(end, mine[which]->parts[static_cast<size_t>(rank)], prepared[which], *mine[which],
                    shared ? &symmetric : nullptr, submit);
         }
+      // Enough calls of a few kinds for all ways of their messages to be tried, whole blocks among them.
+      std::vector<size_t> whole;
+      for (size_t i = 0; i < mine.size(); ++i)
+        if (prepared[i]->whole.slices) whole.push_back(i);
+      for (int turn = 0; turn < 60 * times && !whole.empty(); ++turn) {
+        if (turn % 60 == 0)
+          for (size_t i = 0; i < kRepeated && i < whole.size(); ++i)
+            std::swap(whole[i], whole[i + dice(whole.size() - i)]);
+        for (size_t i = 0; i < kRepeated && i < whole.size(); ++i)
+          one_call(end, mine[whole[i]]->parts[static_cast<size_t>(rank)], prepared[whole[i]], *mine[whole[i]],
+                   dice(8) == 0 ? &symmetric : nullptr, false);
+      }
       // Nobody may leave while another one still looks at its records.
       end.run(Call{prepared[0].get(), mine[0]->parts[static_cast<size_t>(rank)].input.data(),
                    Bytes(prepared[0]->out_bytes).data(), 0, 60 * kSecond});
