@@ -10,6 +10,7 @@ inline constexpr std::array kVerbs = {"all_reduce", "reduce", "reduce_scatter", 
                                       "barrier",    "gather", "scatter",        "all_to_all", "scan",
                                       "exscan",     "empty",  "split",          "send",       "recv"};
 inline constexpr uint16_t kBarrier = 5;       // has no data
+inline constexpr uint16_t kAllToAll = 8;      // each block has one reader
 inline constexpr int kSend = 13, kRecv = 14;  // for errors: messages have no fingerprints and no records
 
 // The operators as the public interface names them: those of ReduceOp in its order, then the two derived from

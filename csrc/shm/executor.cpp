@@ -30,7 +30,6 @@ void Executor::reserve(const Prepared& prepared) {
     fetched_.resize(std::max({fetched_.size(), kFetched + kLine,
                               static_cast<size_t>(size_) * round_up(prepared.wide_element, kLine) + kLine}));
   if (size_ > 1) map_slots(prepared);
-  if (prepared.staged_bytes > staging_.size()) staging_ = Mapping::alone(prepared.staged_bytes);
   const Plan& plan = *prepared.plan;
   const size_t readers = prepared.flow.slots < kLargeDepth ? std::max<size_t>(1, plan.peers.size()) *
                                                                  prepared.flow.lanes * prepared.flow.slots
@@ -150,6 +149,7 @@ void Executor::run(const Call& call) {
       group_.raise_poison(call.sequence);
     const Plan* plan = prepared_->plan.get();
     if (whole_) [[unlikely]] {  // no slots: what was laid out stays
+      prepare_to_stage();
     } else if (plan != last_plan_ || flow_->lanes != last_lanes_ || flow_->slots != last_slots_ ||
                flow_->slot_bytes != last_slot_bytes_) {
       if (group_.mirror()) drain(waiter, false);  // MPI receives for the lanes of this plan come next

@@ -138,6 +138,7 @@ class Executor {
   void choose_cut(const Contest& contest);
   void hear_of_cut(Waiter& waiter);
   bool all_readable();
+  void prepare_to_stage();
   std::byte* staged(size_t bytes);
   Ways open_ways() const;
   void end_contest(Contest& contest);

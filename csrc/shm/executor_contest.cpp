@@ -7,9 +7,10 @@ namespace pc {
 Ways Executor::open_ways() const {
   const bool plain = stores_.chooses() && flow_->slot_bytes >= kContested && !group_.mirror();
   Ways open;
-  if (plain && !prepared_->long_data) open.add(Way::plain_stores);
-  if (prepared_->may_stream_output) open.add(Way::streamed_results);
-  if (plain && prepared_->may_stream_output) open.add(Way::plain_streamed);
+  if (plain)
+    open.add(prepared_->long_data ? Way::plain_streamed : Way::plain_stores);
+  else if (prepared_->may_stream_output)
+    open.add(Way::streamed_results);
   if (prepared_->single_copy != SIZE_MAX) open.add(Way::single_copy);
   return open;
 }
@@ -21,7 +22,6 @@ Contest* Executor::begin_contest(const Call& call) {
   stream_results_ = prepared_->stream_output;
   whole_ = false;
   arrays_readable_ = true;
-  staged_ = 0;
   if (size_ == 1 || prepared_->brief) return nullptr;
   const Ways open = open_ways();
   if (open.empty()) return nullptr;

@@ -36,7 +36,16 @@ bool Executor::all_readable() {
   return all_readable_ = true;
 }
 
-// Where a message is put that cannot be read in this rank's arrays; until the end of the call, when all have been read.
+// Memory for messages that cannot be read in this rank's arrays: few programs ever need it.
+void Executor::prepare_to_stage() {
+  staged_ = 0;
+  if (staging_.size() >= prepared_->staged_bytes || (arrays_readable_ && prepared_->all_point(in_place_)))
+    return;
+  staging_ = {};
+  staging_ = Mapping::alone(prepared_->staged_bytes);
+}
+
+// Where such a message is put until the end of the call, when all have been read.
 std::byte* Executor::staged(size_t bytes) {
   std::byte* place = staging_.data() + staged_;
   staged_ += round_up(bytes, kLine);

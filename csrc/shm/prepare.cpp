@@ -89,7 +89,12 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   const auto data = !made->long_data               ? Contest::Data::short_data
                     : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
                                                    : Contest::Data::very_long_data;
-  const Way first = made->long_data && !kind.crowded ? Way::single_copy : Way::as_usual;
+  // Where ranks share cores, a copy that lies in a cache pays if it has several readers.
+  const bool copies_once = !kind.crowded || kind.verb == kAllToAll;
+  const Way first = !made->long_data                               ? Way::as_usual
+                    : copies_once && made->single_copy != SIZE_MAX ? Way::single_copy
+                    : kind.crowded                                 ? Way::plain_streamed
+                                                                   : Way::as_usual;
   made->ways = {Contest(data, first), Contest(data)};
   made->fingerprint = kind.fingerprint;
   made->count = kind.count;

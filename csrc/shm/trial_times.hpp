@@ -4,7 +4,6 @@
 //     reader   sequence (acquire), times, fence, sequence again
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -13,10 +12,9 @@
 namespace pc {
 
 struct alignas(64) TrialTimes {
-  std::atomic<uint64_t> sequence;  // 0: none, or being written
-  std::atomic<uint64_t> took[7];   // ticks, by way
+  std::atomic<uint64_t> sequence;             // 0: none, or being written
+  std::atomic<uint64_t> present, challenger;  // ticks
 };
-static_assert(kWays <= 7 && sizeof(TrialTimes) == 64);
 
 // Those of the last contests: as many as may end in one step of a program, so that none is lost before it is heard.
 struct TrialBoard {
@@ -27,7 +25,8 @@ struct TrialBoard {
     TrialTimes& line = lines[sequence % kLines];
     line.sequence.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
-    for (size_t way = 0; way < kWays; ++way) line.took[way].store(times[way], std::memory_order_relaxed);
+    line.present.store(times.present, std::memory_order_relaxed);
+    line.challenger.store(times.challenger, std::memory_order_relaxed);
     line.sequence.store(sequence, std::memory_order_release);
   }
 
@@ -35,11 +34,12 @@ struct TrialBoard {
   void add_to(Contest::Times& sum, uint64_t sequence) const {
     const TrialTimes& line = lines[sequence % kLines];
     if (line.sequence.load(std::memory_order_acquire) != sequence) return;
-    Contest::Times told;
-    for (size_t way = 0; way < kWays; ++way) told[way] = line.took[way].load(std::memory_order_relaxed);
+    const Contest::Times told{line.present.load(std::memory_order_relaxed),
+                              line.challenger.load(std::memory_order_relaxed)};
     std::atomic_thread_fence(std::memory_order_acquire);
     if (line.sequence.load(std::memory_order_relaxed) != sequence) return;
-    for (size_t way = 0; way < kWays; ++way) sum[way] += told[way];
+    sum.present += told.present;
+    sum.challenger += told.challenger;
   }
 };
 

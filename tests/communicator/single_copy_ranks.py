@@ -13,7 +13,7 @@ from catalogue import check
 
 import pycollectives as pc
 
-TRIALS = 14  # calls of one kind: some through slots, some by single copy
+TRIALS = 16  # calls of one kind: some through slots, some by single copy
 
 
 def every_algorithm(comm: Any, verb: str, dtype: str) -> None:
