@@ -20,8 +20,9 @@
 // much. A tenth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have
 // to be taken back when the array is written. But where arrays are written before each call, single copy finds their lines in the
 // writer's cache, is slower by itself, and not taken. Data that no cache holds until then (`long_data`) cost nothing more: a
-// twentieth is enough. Their calls are long themselves, so fewer are tried. Only their results are streamed: one that a core's
-// own cache could hold is read there next. A tenth, because the others come from memory then and not from the last level.
+// twentieth is enough. Their calls are long themselves, and those after a trial find other caches, so fewer are tried, and later.
+// Only their results are streamed: one that a core's own cache could hold is read there next. A tenth, because the others come
+// from memory then and not from the last level.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +60,7 @@ class Contest {
         trials_(data == Data::short_data  ? kMostTrials
                 : data == Data::long_data ? 4
                                           : 3),
+        gap_(data == Data::short_data ? kShortest : 3 * kShortest),
         best_(first) {}
 
   // Has a challenger been tried since the last decision?
@@ -152,7 +154,7 @@ class Contest {
 
   bool long_data_;
   uint32_t trials_;  // calls of a challenger
-  uint32_t gap_ = kShortest, calls_ = 0, turn_ = 0, round_ = 0, open_ = 0;
+  uint32_t gap_, calls_ = 0, turn_ = 0, round_ = 0, open_ = 0;
   std::array<Way, Ways::kAll> ways_{};                       // that are open; the first one first
   std::array<std::array<uint64_t, kMostTrials>, 2> took_{};  // the present way, its challenger
   uint64_t last_trial_ = 0;

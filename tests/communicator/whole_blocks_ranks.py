@@ -12,7 +12,7 @@ import pycollectives as pc
 
 VERBS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 COUNT = 12_000  # a rank's data are long, and longer than a message through a slot
-TRIALS = 30  # calls of one kind: all ways are tried, and one is taken
+TRIALS = 40  # calls of one kind: all ways are tried, and one is taken
 
 
 def every_algorithm(comm: Any, verb: str, dtype: str) -> None:

@@ -75,7 +75,7 @@ void run_common_contests() {
   std::array<Rank, 2> ranks{Rank{unused, unused}, Rank{unused, unused}};
   std::array<std::array<Contest::Times, 2>, 2> told;  // by rank and kind
   const Costs costs{1, 0, 0.9, 0, 0};
-  for (uint64_t sequence = 1; sequence <= 2 * 29; ++sequence) {
+  for (uint64_t sequence = 1; sequence <= 2 * 45; ++sequence) {
     const uint64_t call = (sequence - 1) / 2, kind = (sequence - 1) % 2;
     for (size_t rank = 0; rank < 2; ++rank) {
       Contest& contest = ranks[rank][kind];
@@ -90,18 +90,18 @@ void run_common_contests() {
         contest.decide(sum);
       }
       const Way way = contest.next(open(costs));
-      require(call < 13 || way == Way::single_copy, "both conclude what is true of the two together");
+      require(call < 29 || way == Way::single_copy, "both conclude what is true of the two together");
       const uint64_t skew = call / 4 % 2 == rank ? 400 : 0;
       const auto took = static_cast<uint64_t>(1000 * costs[static_cast<size_t>(way)]) + 400 - skew;
       const bool last = contest.note(took, true, sequence);
-      require(last == (call == 11), "eight calls, then four of the challenger");
+      require(last == (call == 27), "twenty-four calls, then four of the challenger");
       if (!last) continue;
       told[rank][kind] = contest.times();
       boards[rank].tell(sequence, contest.times());
     }
   }
   Contest::Times sum{};
-  boards[0].add_to(sum, 23 + TrialBoard::kLines);
+  boards[0].add_to(sum, 55 + TrialBoard::kLines);
   require(sum == Contest::Times{}, "of a trial that nobody has told");
 }
 
@@ -130,7 +130,7 @@ void run_contests() {
   Contest four(Contest::Data::long_data);
   require(winner(four, 0, 0.7, 2500, true, 0.8, 0.6) == Way::plain_streamed, "the fastest of four");
   Contest few(Contest::Data::very_long_data);
-  require(winner(few, 0, 0.7, 26, true, 1, 1) == Way::single_copy, "sooner where calls take longer");
+  require(winner(few, 0, 0.7, 60, true, 1, 1) == Way::single_copy, "soon of long data");
   Contest copies(Contest::Data::long_data, Way::single_copy),
       none(Contest::Data::long_data, Way::single_copy);
   require(next(copies, {1, 0, 0.9, 1, 0}) == Way::single_copy, "the first way is that of the first calls");
