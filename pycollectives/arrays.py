@@ -11,6 +11,7 @@ import numpy as np
 
 from .device.arrays import DeviceView, absent, contiguous, empty_like, view_of
 from .errors import InvalidArgumentError, UnsupportedError
+from .extended_dtypes import dtype_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -40,7 +41,7 @@ class Buffers:
 def widened(x: Array, accumulate: Any) -> Array:
     """A copy of `x` in the dtype in which it is to be combined. Raises InvalidArgumentError where that cannot hold its values."""
     try:
-        dtype = np.dtype(accumulate)
+        dtype = dtype_of(accumulate)
     except (TypeError, ValueError, SyntaxError):
         raise InvalidArgumentError(f"accumulate is {accumulate!r}; it must be a dtype") from None
     if not hasattr(x, "astype"):

@@ -12,6 +12,7 @@ import numpy as np
 from . import _core
 from .arrays import Array, as_input, dtype_name
 from .errors import UnsupportedError
+from .extended_dtypes import dtype_of
 
 _NUMBER = {name: i for i, name in enumerate(_core.DTYPES)}
 _DESCRIBED = 255
@@ -44,12 +45,10 @@ def element_of(dtype: np.dtype[Any]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _dtype(number: int, text: str) -> np.dtype[Any]:
-    import ml_dtypes  # noqa: F401 - teaches NumPy the names bfloat16 and float8_*
-
     if number != _DESCRIBED:
-        return np.dtype(_core.DTYPES[number])
+        return dtype_of(_core.DTYPES[number])
     try:
-        return np.dtype(text)
+        return dtype_of(text)
     except TypeError:
         made: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
         return made

@@ -13,6 +13,7 @@ from .calls import Calls, Kind
 from .data_path import data_path
 from .dispatch.selector import predicted
 from .errors import InvalidArgumentError, UnsupportedError
+from .extended_dtypes import dtype_of
 from .ops import OpLike
 from .schedule import COLLECTIVES
 
@@ -69,13 +70,11 @@ def _kind(
     op: OpLike,
 ) -> Kind:
     """A call of `nbytes`, rounded up to whole elements, and to one per rank where the vector has a block for each."""
-    import ml_dtypes  # only here: `import pycollectives` stays light
-
     contract = COLLECTIVES[verb]
     if verb == "barrier":
         return Kind(verb, np.dtype(np.uint8), 0, named=named)
     try:
-        element = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+        element = dtype_of(dtype)
     except Exception:  # NumPy raises several kinds
         raise InvalidArgumentError(f"dtype {dtype!r} is not known") from None
     operator = ops.resolve(op, size) if contract.reduces else None

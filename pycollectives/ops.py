@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .errors import InvalidArgumentError, UnsupportedError
+from .extended_dtypes import dtype_of
 from .schedule.registry import suggest
 from .user_op import UserOp
 
@@ -103,7 +104,7 @@ def resolve(op: OpLike, size: int) -> Operator:
 def check(operator: Operator, dtype: str) -> None:
     """UnsupportedError if `dtype` has no such reduction; the text names the operators that it has."""
     if operator.user is not None:
-        operator.user.compile(np.dtype(dtype))
+        operator.user.compile(dtype_of(dtype))
         return
     from . import _core
 

@@ -16,6 +16,7 @@ import numpy as np
 from . import _core
 from .arrays import Array
 from .errors import InvalidArgumentError, TransportError
+from .extended_dtypes import dtype_of
 
 if TYPE_CHECKING:
     from .communicator import Communicator
@@ -27,7 +28,7 @@ MOST_BYTES, MOST_AXES = 1 << 62, 64
 def shared_shape(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """The checked shape and dtype of an array in symmetric memory. Raises InvalidArgumentError, TransportError."""
     try:
-        kind = np.dtype(dtype)
+        kind = dtype_of(dtype)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"dtype {dtype!r}: {error}") from None
     if kind.hasobject or kind.itemsize == 0:

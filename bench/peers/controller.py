@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pycollectives._core import available_memory
 from pycollectives.bench.cases import elements
+from pycollectives.extended_dtypes import dtype_of
 
 from .catalogue import MEMCPY, OURS, Peer
 from .job import Job, JobError, UnsupportedError, close_all
@@ -282,8 +282,3 @@ class Controller:
                 except JobError as error:
                     self._fail(job, error)
         return None
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """NumPy's or ml_dtypes'."""
-    return np.dtype(getattr(ml_dtypes, name, name))

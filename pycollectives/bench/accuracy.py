@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from .. import _core, ops
 from ..arrays import Array
 from ..errors import InvalidArgumentError
+from ..extended_dtypes import dtype_of, finfo
 from ..schedule import find, names
 from ..schedule.verifier import verified
 from ..world import run_threads
@@ -62,7 +62,7 @@ def inputs(dtype: str, ranks: int, elements: int, data: str, seed: int) -> list[
         drawn[-1] = -drawn[:-1].sum(0) + 1e-3 * drawn[-1] if ranks > 1 else drawn[-1]
     elif data == "wide":  # magnitudes over eight powers of ten
         drawn *= 10.0 ** rng.uniform(-4, 4, (ranks, elements))
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype)
     parts: Array = drawn + 1j * rng.permuted(drawn, axis=1) if kind.kind == "c" else drawn
     with np.errstate(over="ignore"):
         return [x.astype(kind) for x in parts]
@@ -81,19 +81,19 @@ def exact(xs: Sequence[Array], op: str) -> tuple[Array, Array]:
 
 def unit(dtype: Any) -> Any:
     """The real dtype of one part of a number."""
-    return np.dtype({"complex64": "float32", "complex128": "float64"}.get(np.dtype(dtype).name, dtype))
+    return dtype_of({"complex64": "float32", "complex128": "float64"}.get(dtype_of(dtype).name, dtype))
 
 
 def ulps(error: Array, reference: Array, dtype: Any) -> Array:
     """`error` in units in the last place of `dtype` at `reference`."""
-    info: Any = ml_dtypes.finfo(unit(dtype))  # type: ignore[no-untyped-call]
+    info = finfo(unit(dtype))
     power = np.floor(np.log2(np.maximum(np.abs(reference).astype(np.float64), float(info.smallest_normal))))
     return np.asarray(np.abs(error).astype(np.float64) / (float(info.eps) * 2.0**power))
 
 
 def check(dtype: str, op: str, data: str) -> None:
     """InvalidArgumentError for what has no error to measure."""
-    if np.dtype(dtype).kind not in "fcV" or dtype == "bool":
+    if dtype_of(dtype).kind not in "fcV" or dtype == "bool":
         raise InvalidArgumentError(
             f"{dtype} is exact: it wraps and never rounds; name a floating-point dtype"
         )

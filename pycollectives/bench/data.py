@@ -16,10 +16,10 @@ from functools import lru_cache
 from math import isqrt
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..arrays import Array
+from ..extended_dtypes import finfo
 
 PERIOD = 65521  # a prime: no chunk boundary falls on it by habit
 _SHIFT = 40503
@@ -103,7 +103,6 @@ def _limit(dtype: np.dtype[Any]) -> int:
     if dtype.kind in "iu":
         return min(int(np.iinfo(dtype).max), 1 << 30)
     part = np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
-    finfo: Any = ml_dtypes.finfo
     digits = int(finfo(part).nmant) + 1
     return 1 << min(digits, 30)
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .. import _core
@@ -83,7 +83,7 @@ def versions() -> dict[str, str]:
         "pycollectives": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "ml_dtypes": ml_dtypes.__version__,
+        "ml_dtypes": version("ml_dtypes"),
     }
 
 

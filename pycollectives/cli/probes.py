@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-import ml_dtypes
 import numpy as np
 
 from .. import __version__, _core
@@ -59,7 +59,7 @@ def examine(ranks: int | None = None) -> list[Finding]:
 def software() -> Finding:
     """Versions."""
     versions = f"pycollectives {__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
-    return Finding("versions", "ok", f"{versions}, ml_dtypes {ml_dtypes.__version__}")
+    return Finding("versions", "ok", f"{versions}, ml_dtypes {version('ml_dtypes')}")
 
 
 def cores(n: int) -> list[Finding]:

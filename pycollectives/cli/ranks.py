@@ -7,7 +7,6 @@ import shutil
 import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import typer
 from rich.console import Console
@@ -18,6 +17,7 @@ from ..bootstrap import launched, mpi, torchrun
 from ..bootstrap.launcher import launch
 from ..bootstrap.settings import number
 from ..errors import InvalidArgumentError
+from ..extended_dtypes import dtype_of
 from ..schedule.registry import suggest
 
 _TERMINAL = "PYCOLLECTIVES_TERMINAL"  # the launcher's standard output is a terminal of this many columns
@@ -83,4 +83,4 @@ def dtype_named(name: str) -> np.dtype[Any]:
     if name not in _core.DTYPES:
         known = ", ".join(_core.DTYPES)
         raise InvalidArgumentError(f"unknown dtype {name!r}{suggest(name, _core.DTYPES)}. Known: {known}")
-    return np.dtype(getattr(ml_dtypes, name, name))
+    return dtype_of(name)

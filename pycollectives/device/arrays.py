@@ -14,27 +14,27 @@ import importlib
 import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import InvalidArgumentError, UnsupportedError
+from ..extended_dtypes import dtype_of
 
 CUDA, CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 LEGACY_STREAM = 1  # the default stream, as a handle
 JAX = ("jax", "jaxlib")
 KNOWN = ("owner", "library", "number", "stream", "keep", "at")  # of a view
 
-# DLPack's type codes, with the bits of one element.
+# DLPack's type codes, with the bits of one element, and the name of the dtype.
 _DLPACK = {
-    **{(0, bits): np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{(1, bits): np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
-    **{(2, bits): np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
-    (5, 64): np.dtype(np.complex64),
-    (5, 128): np.dtype(np.complex128),
-    (6, 8): np.dtype(np.bool_),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+    **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
+    (4, 16): "bfloat16",
+    (5, 64): "complex64",
+    (5, 128): "complex128",
+    (6, 8): "bool",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
 }
 
 
@@ -211,7 +211,7 @@ def _from_torch(x: Any) -> DeviceView | None:
         return None
     name = str(x.dtype).removeprefix("torch.")
     try:
-        dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+        dtype = dtype_of(name)
     except TypeError:
         raise UnsupportedError(f"tensors of {x.dtype} cannot be moved") from None
     if x.requires_grad and x.is_leaf:
@@ -255,7 +255,7 @@ def _from_dlpack(x: Any, device: int) -> DeviceView:
     kind = (tensor.dtype.code, tensor.dtype.bits)
     if tensor.dtype.lanes != 1 or kind not in _DLPACK:
         raise UnsupportedError(f"DLPack type code {kind[0]} of {kind[1]} bits cannot be moved")
-    dtype = _DLPACK[kind]
+    dtype = dtype_of(_DLPACK[kind])
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = None
     if tensor.strides:

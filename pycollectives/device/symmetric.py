@@ -189,10 +189,10 @@ _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget)
 
 
 def _capsule(array: SymmetricArray) -> Any:
-    kinds = {dtype: kind for kind, dtype in _DLPACK.items()}
-    if array.dtype not in kinds:
+    kinds = {name: kind for kind, name in _DLPACK.items()}
+    if array.dtype.name not in kinds:
         raise UnsupportedError(f"DLPack has no type for {array.dtype}")
-    code, bits = kinds[array.dtype]
+    code, bits = kinds[array.dtype.name]
     n = len(array.shape)
     strides = [step // array.dtype.itemsize for step in _c_strides(array.shape, array.dtype.itemsize)]
     dims, steps = (ctypes.c_int64 * n)(*array.shape), (ctypes.c_int64 * n)(*strides)

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from .. import _core
 from ..bench.cases import cases
 from ..bench.distance import Distance
 from ..cost import Machine, footprint, stretch
+from ..extended_dtypes import dtype_of
 from ..schedule import find, names
 from .arena import Arena
 
@@ -41,10 +41,10 @@ _SHAPES = (
 )  # collectives that differ in steps and messages
 _MOVES = (("all_gather", "direct"), ("broadcast", "binomial"), ("all_to_all", "direct"))
 _DTYPES = {
-    "gamma": np.dtype(np.float32),
-    "gamma_integer": np.dtype(np.int32),
-    "gamma_half": np.dtype(ml_dtypes.bfloat16),
-    "gamma_quarter": np.dtype(ml_dtypes.float8_e4m3fn),
+    "gamma": "float32",
+    "gamma_integer": "int32",
+    "gamma_half": "bfloat16",
+    "gamma_quarter": "float8_e4m3fn",
 }
 _REDUCED = 256 << 10  # bytes per operand: in the second level of the caches
 _LONGEST = 64 << 20  # bytes of a vector at most
@@ -196,7 +196,7 @@ def _per_byte(
 def _kernels(comm: Communicator, seconds: float) -> dict[str, float]:
     """Seconds per byte of data that a reduction takes longer than a copy; all ranks at once, the slowest counts."""
     comm.barrier()
-    times = [_kernel(dtype, seconds / 16) for dtype in _DTYPES.values()]
+    times = [_kernel(dtype_of(dtype), seconds / 16) for dtype in _DTYPES.values()]
     slowest = comm.all_reduce(np.array(times), "max")
     return dict(zip(_DTYPES, map(float, slowest), strict=True))
 

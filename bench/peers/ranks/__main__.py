@@ -23,6 +23,7 @@ import numpy as np
 
 from pycollectives.bench.arrays import CaseArrays
 from pycollectives.bench.cases import Case
+from pycollectives.extended_dtypes import dtype_of
 from pycollectives.schedule import COLLECTIVES
 
 from .library import Library, UnsupportedCaseError
@@ -55,7 +56,7 @@ class Rank:
         """Make the arrays of a case, call once and check. Columns with arrays of the same kind share them."""
         lib = self.library
         op = "sum" if COLLECTIVES[collective].reduces and count else None
-        case = Case(collective, None, _dtype(dtype), op, count)
+        case = Case(collective, None, dtype_of(dtype), op, count)
         over = lib.in_place(case, in_place)
         key = lib.arrays_of(column), over
         if key not in self.kept:
@@ -108,12 +109,6 @@ class Rank:
         """How far apart the cores are."""
         _compute()
         return self.library.flag()
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def _compute() -> None:
