@@ -31,7 +31,7 @@ gpu-check: ## on a machine with a GPU: build, test and measure the CUDA kernels;
 	PYTHONPATH=. $(PYTHON) -m bench.gpu $(ARGS)
 
 test: build $(VENV)/installed-test ## run the core tests
-	$(call PYTEST,900) -n 2 --dist worksteal $(CORE)
+	$(call PYTEST,1500) -n 2 --dist worksteal $(CORE)
 
 test-all: build $(VENV)/installed-test ## run every test; what this machine cannot run is skipped
 	$(call PYTEST,5400)

@@ -106,6 +106,15 @@ class Processes:
         for connection in self.connections:
             connection.send((folder, pickle.dumps((fn, args))))
 
+    def go_on(self, rank: int, after: float) -> None:
+        """Lets a rank go on that stops itself by SIGSTOP, so many seconds after it has stopped."""
+        status, deadline = Path(f"/proc/{self.pids[rank]}/stat"), time.monotonic() + 60
+        while status.read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < deadline, f"rank {rank} does not stop"
+            time.sleep(0.01)
+        time.sleep(after)
+        os.kill(self.pids[rank], signal.SIGCONT)
+
     def finish(self, *, timeout: float = 60.0, died: Sequence[int] = ()) -> list[Any]:
         """The results in rank order; DIED for the ranks in `died`, which must have died.
 

@@ -92,8 +92,7 @@ def wait_for_the_stopped(comm: Any, nested: bool) -> Any:
 def test_a_stopped_rank_makes_a_timeout(fresh: Any, nested: bool) -> None:
     job = fresh(2)
     job.start(wait_for_the_stopped, nested)
-    time.sleep(1.5)
-    os.kill(job.pids[1], signal.SIGCONT)
+    job.go_on(1, after=1.5)
     (kind, text, seconds, _), (other, why, _, peer) = job.finish(timeout=20)
     assert kind == "CollectiveTimeoutError" and 0.5 <= seconds < 1.0, (text, seconds)
     assert "all_reduce(float64[10], sum)" in text and "rank 1" in text and "call 2 " in text, text

@@ -71,7 +71,7 @@ def everything_once(comm: Any, algorithms: list[str | None]) -> None:
 
 
 def test_64_ranks_that_are_threads() -> None:
-    ranks.threads(64, everything_once, [None, "recursive_doubling", "two_tree"])
+    ranks.threads(64, everything_once, [None, "two_tree"])
 
 
 @pytest.mark.slow

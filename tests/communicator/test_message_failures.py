@@ -60,8 +60,7 @@ def send_and_stop(comm: Any) -> Any:
 def test_a_receive_may_give_up_in_the_middle(fresh: Any) -> None:
     pair = fresh(2)
     pair.start(send_and_stop)
-    time.sleep(2.0)
-    os.kill(pair.pids[0], signal.SIGCONT)
+    pair.go_on(0, after=1.5)
     errors = pair.finish()[1]
     assert [kind for kind, *_ in errors] == ["CollectiveTimeoutError"] * 2
 

@@ -16,7 +16,7 @@ SIZES = [1, 2, 3, 4]
 
 @pytest.mark.parametrize("size", SIZES)
 def test_any_call(pools: Pools, size: int) -> None:
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(st.lists(strategies.calls(size), min_size=1, max_size=12))
     def run(made: list[Call]) -> None:
         calls.agree(made, pools(size).run(calls.check_all, made))
@@ -45,7 +45,7 @@ def test_every_dtype_in_every_verb(pools: Pools, size: int) -> None:
     calls.agree(made, pools(size).run(calls.check_all, made))
 
 
-LARGE = [(2, 2_000_000, "uint8"), (2, 300_007, "float32"), (3, 1_000_001, "float32"), (3, 100_003, "complex128"),
+LARGE = [(2, 2_000_000, "uint8"), (2, 300_007, "float32"), (3, 400_009, "float32"), (3, 100_003, "complex128"),
          (4, 262_144, "bfloat16"), (4, 500_009, "int16")]  # fmt: skip
 
 

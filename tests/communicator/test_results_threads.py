@@ -29,13 +29,13 @@ def everything(size: int) -> list[Call]:
     return made
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
 def test_every_dtype_operator_and_algorithm(size: int) -> None:
-    made = everything(size)
+    made = everything(size)[:: 1 if size < 4 else 5]
     calls.agree(made, ranks.threads(size, calls.check_all, made))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(strategies.jobs(most=9))
 def test_any_call(job: tuple[int, list[Call]]) -> None:
     size, made = job
@@ -60,7 +60,7 @@ def test_in_place_for_every_count(size: int) -> None:
         Call(verb, algorithm, dtype="int16", shape=(count,), root=count % size, into="in place", seed=count)
         for verb in reference.VERBS
         if verb != "barrier"
-        for count in range(0, 258, 1 if size == 4 else 13)
+        for count in range(0, 131, 1 if size == 4 else 13)
         for algorithm in reference.algorithms(verb, size)
     ]
     calls.agree(made, ranks.threads(size, calls.check_all, made))

@@ -87,7 +87,7 @@ def dropped_and_made_anew(comm: Any) -> None:
     """Ranks drop their arrays at different times; ordinary arrays may then lie where they were."""
     total = sum(range(1, comm.size + 1))
     held = comm.empty(BIG, "int64")
-    for i in range(30):
+    for i in range(14):
         mine = comm.empty(BIG + i, "int64")
         mine[:] = comm.rank + 1
         if comm.rank % 2 == i % 2:

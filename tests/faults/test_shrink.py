@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from typing import Any
 
 import pytest
@@ -52,8 +49,7 @@ def test_after_other_failures(pools: Pools, way: str, error: str) -> None:
 def test_a_stopped_rank_is_left_behind(fresh: Any) -> None:
     job = fresh(3)
     job.start(shrink_ranks.be_stopped, 1)
-    time.sleep(2.5)
-    os.kill(job.pids[1], signal.SIGCONT)
+    job.go_on(1, after=2.0)
     results = job.finish(timeout=20)
     for rank in (0, 2):
         (kind, peer, text), problem, seconds = results[rank]

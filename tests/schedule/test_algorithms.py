@@ -11,7 +11,7 @@ from pycollectives.schedule import ALGORITHMS, COLLECTIVES, Algorithm
 from pycollectives.schedule.verifier import Proof, verified
 
 BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.values() if a.builtin]
-SIZES = [*range(1, 18), 31, 32, 33, 64]
+SIZES = [*range(1, 18), 31, 32, 33]
 CATALOGUE = {
     "all_reduce": "ring torus double_binary_tree two_tree recursive_doubling halving_doubling "
     "one_shot two_shot reduce_broadcast chain "
@@ -57,11 +57,12 @@ def test_the_catalogue() -> None:
     assert found == {verb: set(names.split()) for verb, names in CATALOGUE.items()}
 
 
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param([64], marks=pytest.mark.slow)], ids=["", "large"])
 @pytest.mark.parametrize("algorithm", BUILTIN)
-def test_right_at_every_size(algorithm: Algorithm) -> None:
+def test_right_at_every_size(algorithm: Algorithm, sizes: list[int]) -> None:
     verb, key = COLLECTIVES[algorithm.collective], (algorithm.collective, algorithm.name)
     reduces = verb.reduces and not verb.repeats
-    for size in SIZES:
+    for size in sizes:
         if algorithm.obstacle(size):
             with pytest.raises(UnsupportedError, match="needs"):
                 algorithm.schedule(size)

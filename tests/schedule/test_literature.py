@@ -16,7 +16,8 @@ from pycollectives.algorithms.torus import squarest
 from pycollectives.cost import Footprint, footprint
 from pycollectives.schedule import ALGORITHMS, COLLECTIVES
 
-SIZES = [*range(1, 65), 128, 256, 512, 1024, 2048, 4096]
+SIZES = [*range(1, 65), 128, 256, 512, 1024]
+LARGE = [2048, 4096]
 Formula = tuple[int, Fraction | int, Fraction | int, Fraction | int]  # steps, sent, received, reduced
 
 
@@ -114,9 +115,10 @@ def cost(collective: str, name: str, size: int, root: int = 0) -> Footprint:
     return footprint(ALGORITHMS[collective, name], size, root)
 
 
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["", "large"])
 @pytest.mark.parametrize("key", FORMULAS, ids="-".join)
-def test_steps_and_bytes(key: tuple[str, str]) -> None:
-    for size in SIZES:
+def test_steps_and_bytes(key: tuple[str, str], sizes: list[int]) -> None:
+    for size in sizes:
         if ALGORITHMS[key].obstacle(size):
             continue
         found = cost(*key, size)
