@@ -24,9 +24,9 @@ std::span<const int32_t> numbers(const Table& table) {
 
 std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t max_message,
                                 uint32_t max_connections, uint32_t steps, bool waits_for_all, bool proves_all,
-                                const Table& instructions, const Table& operands, const Table& refs,
-                                const Table& connections, const Table& peers, const Table& channels,
-                                const Table& scratch_like) {
+                                bool balanced, const Table& instructions, const Table& operands,
+                                const Table& refs, const Table& connections, const Table& peers,
+                                const Table& channels, const Table& scratch_like) {
   auto plan = std::make_shared<Plan>();
   plan->size = size;
   plan->rank = rank;
@@ -36,6 +36,7 @@ std::shared_ptr<Plan> make_plan(int size, int rank, uint32_t nchunks, uint32_t m
   plan->steps = steps;
   plan->waits_for_all = waits_for_all;
   plan->proves_all = proves_all;
+  plan->balanced = balanced;
   plan->decode({numbers(instructions), numbers(operands), numbers(refs), numbers(connections), numbers(peers),
                 numbers(channels), numbers(scratch_like)});
   if (plan->channels.size() > kMaxLanes)
@@ -107,8 +108,9 @@ void bind_plan(py::module_& module) {
                                           "The lowered schedule of one rank (csrc/core/plan.hpp).")
       .def(py::init(&make_plan), py::kw_only(), py::arg("size"), py::arg("rank"), py::arg("nchunks"),
            py::arg("max_message"), py::arg("max_connections"), py::arg("steps"), py::arg("waits_for_all"),
-           py::arg("proves_all"), py::arg("instructions"), py::arg("operands"), py::arg("refs"),
-           py::arg("connections"), py::arg("peers"), py::arg("channels"), py::arg("scratch_like"))
+           py::arg("proves_all"), py::arg("balanced"), py::arg("instructions"), py::arg("operands"),
+           py::arg("refs"), py::arg("connections"), py::arg("peers"), py::arg("channels"),
+           py::arg("scratch_like"))
       .def_readonly("nchunks", &Plan::nchunks)
       .def_property_readonly("ninstructions", [](const Plan& plan) { return plan.instructions.size(); });
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared",

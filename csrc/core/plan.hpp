@@ -80,6 +80,7 @@ struct Plan {
   uint32_t steps = 1;            // of the schedule: the most slices worth having in flight
   bool waits_for_all = false;    // the result depends on every rank
   bool proves_all = false;       // and what goes to the output has passed through all of them
+  bool balanced = false;         // every rank sends as many messages as every other
   std::vector<Instruction> instructions;
   std::vector<Operand> operands;
   std::vector<Ref> refs;

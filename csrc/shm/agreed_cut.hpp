@@ -1,4 +1,4 @@
-// How calls are cut of which all ranks wait for all: into slices for slots, or into whole blocks for single copy, which needs no
+// How calls are cut in which all ranks wait for all and send alike: into slices for slots, or into whole blocks for single copy, which needs no
 // short messages. All ranks have to cut a call alike, and each has to know how when it enters it. So rank 0 says in one call
 // how the following ones of the kind are cut, before it enters; the others look when they are through with it, since they have
 // seen by then that rank 0 has entered:
@@ -45,7 +45,7 @@ struct CutNews {
 // What has been agreed on, by kind. A kind that puts another one out of its place does so on all ranks.
 class AgreedCuts {
  public:
-  bool whole(uint64_t kind) const { return kinds_[kind % kPlaces] == kind; }
+  bool whole(uint64_t kind) const { return kind && kinds_[kind % kPlaces] == kind; }
   void learn(const CutNews::Line& line) {
     const uint64_t kind = line.kind.load(std::memory_order_relaxed);
     kinds_[kind % kPlaces] = line.whole.load(std::memory_order_relaxed) ? kind : 0;

@@ -82,7 +82,7 @@ class Contest {
     return tries(turn_) && !hopeless() ? challenger() : best_;
   }
   // That of the call after it, as far as it is known before this one has ended.
-  Way upcoming() const { return tries(calls_) ? challenger() : best_; }
+  Way upcoming() const { return tries(calls_) && !hopeless() ? challenger() : best_; }
 
   // How long the call took; whether messages were streamed; its number. True after the last trial.
   bool note(uint64_t ticks, bool streamed, uint64_t sequence) {

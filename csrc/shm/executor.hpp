@@ -88,7 +88,8 @@ class Executor {
   // Executes one call. Throws Error; the communicator is then poisoned.
   void run(const Call& call);
 
-  void reserve(const Prepared& prepared);  // memory for `run`, which allocates nothing
+  void reserve(
+      const Prepared& prepared);  // memory for `run`, which allocates nothing (but see prepare_to_stage)
   // What this rank would publish: for explanations. `symmetric`: its arrays lie in memory that all have mapped.
   static Traffic traffic(const Prepared& prepared, bool in_place, bool symmetric);
 

@@ -74,7 +74,7 @@ void Executor::combine_single_copy(const Lane& lane, const Instruction& in, uint
   if (message.target)
     targets[ntargets++] = {message.target, (in.flags & Instruction::send_wide) != 0, message.stream};
 
-  if (in.noperands == 1 && !targets[0].wide && !targets[ntargets - 1].wide &&
+  if (in.noperands == 1 && !operands[0].wide && !targets[0].wide && !targets[ntargets - 1].wide &&
       epilogue.kind == Epilogue::none && !prepared_->is_bool()) {
     const int32_t peer = operands[0].peer;
     const std::byte* from = payload(peer, next_header(lane, peer));

@@ -72,22 +72,22 @@ std::shared_ptr<Prepared> prepare(std::shared_ptr<const Plan> plan, const CallKi
   made->plan = std::move(plan);
   made->fit({kind.pool_bytes, kind.segment_bytes, kind.ring_bytes, kind.stream_output_bytes,
              kind.single_copy_bytes, kind.cache_bytes, kind.crowded});
-  const size_t whole = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
-  made->long_data = whole >= std::max(kind.cache_bytes, kContested);
-  const auto longest_message = [&made](const Cut& cut) {
-    return cut.longest_part(made->chunking.longest) * made->wide_element;
-  };
-  if (made->long_data && made->plan->waits_for_all && made->plan->max_message == 1 &&
+  const size_t bytes = made->chunking.work_elements * made->element;  // whatever a rank's own arrays hold
+  made->long_data = bytes >= std::max(kind.cache_bytes, kContested);
+  // Where all ranks wait for all anyway, and one that sees that peers may read all messages in its arrays knows it of the others.
+  const bool alike = kind.root < 0 && made->plan->waits_for_all && made->plan->balanced;
+  if (made->long_data && alike && made->plan->max_message == 1 &&
       made->chunking.longest * made->wide_element >= kind.single_copy_bytes)
     made->fit_whole();
-  else if (longest_message(made->flow) < kind.single_copy_bytes)
+  if (!made->whole.slices &&
+      made->flow.longest_part(made->chunking.longest) * made->wide_element < kind.single_copy_bytes)
     made->single_copy = SIZE_MAX;
   // Not where ranks take turns on a core, nor where this rank has to read as well: then it would not be done any sooner. Long
   // data are cut, and one part is read while the next is written.
   made->grows = sends_only && !made->long_data && !kind.crowded;
-  made->may_stream_output = made->long_data && whole < kind.stream_output_bytes;
+  made->may_stream_output = made->long_data && bytes < kind.stream_output_bytes;
   const auto data = !made->long_data               ? Contest::Data::short_data
-                    : whole / 8 < kind.cache_bytes ? Contest::Data::long_data
+                    : bytes / 8 < kind.cache_bytes ? Contest::Data::long_data
                                                    : Contest::Data::very_long_data;
   // Where ranks share cores, a copy that lies in a cache pays if it has several readers.
   const bool copies_once = !kind.crowded || kind.verb == kAllToAll;

@@ -76,7 +76,7 @@ void Prepared::fit(const Sizes& sizes) {
 void Prepared::fit_whole() {
   const auto channels = static_cast<uint32_t>(plan->channels.size());
   whole.grain = flow.grain;
-  whole.into_slices(chunking.longest, kWhole / wide_element, channels);
+  whole.into_slices(chunking.longest, std::max<size_t>(1, kWhole / wide_element), channels);
   whole.lanes = std::min(flow.lanes, whole.slices);
   whole.slots = kLargeDepth;  // none is used
   if (whole.slices >= flow.slices) whole.slices = 0;

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from .collectives import COLLECTIVES
 from .emission import Channel, Step
@@ -61,14 +62,26 @@ def _connections(operations: Sequence[Operation], rank: int, size: int) -> int:
     return max((len(c) for c in found.values()), default=0)
 
 
+class Limits(NamedTuple):
+    """What all ranks must agree on: the most chunks in one message, the most connections of one channel, the number of
+    steps; do all ranks send as many messages?"""
+
+    message: int
+    connections: int
+    steps: int
+    balanced: bool
+
+
 @lru_cache(maxsize=256)
-def limits(algorithm: Algorithm, size: int, root: int) -> tuple[int, int, int]:
-    """The most chunks in one message, connections of one channel, and steps; all ranks must agree on them."""
+def limits(algorithm: Algorithm, size: int, root: int) -> Limits:
+    """Read off the schedules of all ranks."""
     everyone = algorithm.schedule(size, root=root).operations()
     messages = (op for ops in everyone.values() for op in ops if op.into is None)
     message = max((len(c.index) for op in messages for _, c in op.parts), default=1)
     steps = 1 + max((op.step for ops in everyone.values() for op in ops), default=0)
-    return message, max(1, *(_connections(ops, rank, size) for rank, ops in everyone.items())), steps
+    connections = max(1, *(_connections(ops, rank, size) for rank, ops in everyone.items()))
+    balanced = len({sum(op.kind == "send" for op in ops) for ops in everyone.values()}) == 1
+    return Limits(message, connections, steps, balanced)
 
 
 def lower(
@@ -112,10 +125,10 @@ def lower(
             )
         ]
     contract = COLLECTIVES[algorithm.collective]
-    message, connections, depth = limits(algorithm, size, root)
+    message, connections, depth, balanced = limits(algorithm, size, root)
     proves_all = partials_apart and fuse and contract.reduces
     plan = LoweredPlan(
-        size, rank, schedule.nchunks, message, connections, depth, contract.needs_all, proves_all
+        size, rank, schedule.nchunks, message, connections, depth, contract.needs_all, proves_all, balanced
     )
     everything = range(schedule.nchunks)
     held_in = everything if not fuse else contract.input_chunks(rank, size, root, schedule.nchunks)

@@ -43,6 +43,7 @@ class LoweredPlan:
     steps: int
     waits_for_all: bool
     proves_all: bool = False
+    balanced: bool = False  # all ranks send alike
     instructions: list[tuple[int, ...]] = field(default_factory=list)
     operands: list[tuple[int, int, int]] = field(default_factory=list)  # peer or -1, refs, wide
     refs: list[tuple[int, int]] = field(default_factory=list)  # place, chunk
@@ -66,6 +67,7 @@ class LoweredPlan:
             "steps": self.steps,
             "waits_for_all": self.waits_for_all,
             "proves_all": self.proves_all,
+            "balanced": self.balanced,
             "instructions": table(self.instructions, 8),
             "operands": table(self.operands, 3),
             "refs": table(self.refs, 2),

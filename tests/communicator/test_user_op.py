@@ -118,6 +118,26 @@ def test_large_blocks() -> None:
         threads(2, lambda comm: comm.all_reduce(np.ones((1, 2000, 2000)), huge))
 
 
+def test_items_longer_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long data are cut into blocks of 8 MiB at most, but an item is never cut."""
+    monkeypatch.setenv("PYCOLLECTIVES_POOL_BYTES", str(256 << 20))
+
+    def added(a: Any, b: Any, out: Any) -> None:
+        for i in range(a.shape[0]):
+            for j in range(a.shape[1]):
+                out[i, j] = a[i, j] + b[i, j]
+
+    huge = pc.op(added, shape=(1100, 1000))
+
+    def check(comm: Any) -> None:
+        x = np.full((3, 1100, 1000), comm.rank + 1.0)
+        for name in ("ring", "two_shot"):
+            for _ in range(3):
+                assert (comm.all_reduce(x, huge, algorithm=name) == 3).all()
+
+    threads(2, check)
+
+
 @pytest.mark.parametrize("dtype", [PAIR, np.dtype(PAIR.descr, align=True)], ids=["packed", "aligned"])
 def test_records(dtype: Any) -> None:
     threads(4, records, dtype)

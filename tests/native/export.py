@@ -31,7 +31,7 @@ from pycollectives.settings import Settings
 
 SETTINGS = Settings(pool_bytes=1 << 17, segment_bytes=4096, tuning=Tuning(Machine(cores=2), Table(), ""))
 TABLES = ("instructions", "operands", "refs", "connections", "peers", "channels", "scratch_like")
-PLAN = ("size", "rank", "nchunks", "max_message", "max_connections", "steps", "waits_for_all")
+PLAN = ("size", "rank", "nchunks", "max_message", "max_connections", "steps", "waits_for_all", "balanced")
 KIND = (
     *("dtype", "op", "epilogue", "wide", "pool_bytes", "segment_bytes", "fingerprint", "count", "verb"),
     *("algorithm", "record_dtype", "record_op", "root", "deterministic"),

@@ -78,6 +78,7 @@ std::shared_ptr<Prepared> Part::prepare() const {
   made->max_connections = small(plan.at(4));
   made->steps = small(plan.at(5));
   made->waits_for_all = plan.at(6) != 0;
+  made->balanced = plan.at(7) != 0;
   made->decode({tables[0], tables[1], tables[2], tables[3], tables[4], tables[5], tables[6]});
   CallKind call;
   call.dtype = static_cast<DType>(kind.at(0) % dtype_count);

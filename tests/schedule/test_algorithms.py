@@ -8,6 +8,7 @@ from sequential import run_strictly
 import pycollectives.algorithms  # noqa: F401
 from pycollectives.errors import UnsupportedError
 from pycollectives.schedule import ALGORITHMS, COLLECTIVES, Algorithm
+from pycollectives.schedule.lowering import limits
 from pycollectives.schedule.verifier import Proof, verified
 
 BUILTIN = [pytest.param(a, id=f"{a.collective}-{a.name}") for a in ALGORITHMS.values() if a.builtin]
@@ -75,6 +76,15 @@ def test_right_at_every_size(algorithm: Algorithm, sizes: list[int]) -> None:
             assert all(proof.left_fold for proof in proofs) == (key in LEFT_FOLD)
         if key in RANK_ORDER:
             assert all(proof.rank_order for proof in proofs)
+
+
+def test_which_send_alike() -> None:
+    """Trees and chains do not: their inner ranks send more than the others."""
+    for name in ("ring", "torus", "two_shot", "halving_doubling", "blueconnect"):
+        assert limits(ALGORITHMS["all_reduce", name], 8, 0).balanced
+    for name in ("chain", "reduce_broadcast", "double_binary_tree", "two_tree"):
+        assert not limits(ALGORITHMS["all_reduce", name], 8, 0).balanced
+    assert not any(limits(ALGORITHMS["gather", name], 4, 1).balanced for name in ("flat", "binomial"))
 
 
 def result(proof: Proof, channel: int) -> list[dict[int, dict[tuple[int, int], int]]]:
