@@ -16,12 +16,13 @@
 //     3   streamed_results   as_usual, results written past the caches                                 faster by a tenth
 //     4   plain_streamed     the same by plain_stores                                                  faster by a tenth
 //
-// than the first, of which one is for each kind of call what has mostly been the fastest; others have to be faster than that by so
-// much. A tenth, because what single copy costs the caller afterwards is not seen here: lines that a peer has read in an array have
+// A kind of call begins with what has mostly been the fastest for such calls; others have to be faster than that by so much.
+//
+// A tenth for single copy, because what it costs the caller afterwards is not seen here: lines that a peer has read in an array have
 // to be taken back when the array is written. But where arrays are written before each call, single copy finds their lines in the
 // writer's cache, is slower by itself, and not taken. Data that no cache holds until then (`long_data`) cost nothing more: a
 // twentieth is enough. Their calls are long themselves, and those after a trial find other caches, so fewer are tried, and later.
-// Only their results are streamed: one that a core's own cache could hold is read there next. A tenth, because the others come
+// Only their results are streamed: one that a core's own cache could hold is read there next. A tenth for that, because they come
 // from memory then and not from the last level.
 #pragma once
 

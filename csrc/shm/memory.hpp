@@ -14,7 +14,7 @@ class Mapping {
 
   // Creates `bytes` of memory. Throws Error(transport) with needed and available bytes if they are not there.
   static Mapping create(size_t bytes, const char* name);
-  // Private memory without a descriptor, for a communicator of one rank.
+  // Private memory without a descriptor; pages are there when they are touched.
   static Mapping alone(size_t bytes);
   // Maps a descriptor received from a peer (the descriptor stays the caller's). Throws Error(transport) if it
   // is smaller.
