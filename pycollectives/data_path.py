@@ -31,6 +31,9 @@ def data_path(calls: Calls, one: Algorithm, kind: Kind) -> list[str]:
     if prepared.slices > 1:
         at_once = min(prepared.lanes, prepared.slices)
         lines[0] += f"; data cut into {prepared.slices} slices, {at_once} at a time"
+    if prepared.blocks and not calls.settings.hosts:
+        cut = "not at all" if prepared.blocks == 1 else f"into {prepared.blocks}"
+        lines[0] += f", or {cut} if trials were faster with whole blocks read in the sender's memory"
     symmetric = _ways(*prepared.traffic(False, True))
     if symmetric != ordinary:
         lines.append(f"path between two arrays of comm.empty: {symmetric}")

@@ -129,6 +129,9 @@ void bind_plan(py::module_& module) {
       .def_readonly("in_bytes", &Prepared::in_bytes)
       .def_readonly("out_bytes", &Prepared::out_bytes)
       .def_property_readonly("slices", [](const Prepared& p) { return p.flow.slices; })
+      .def_property_readonly(
+          "blocks", [](const Prepared& p) { return p.whole.slices; },
+          "Slices of a call by single copy of whole blocks; 0 where there is none.")
       .def(
           "traffic",
           [](const Prepared& self, bool in_place, bool symmetric) {

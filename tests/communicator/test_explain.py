@@ -53,6 +53,16 @@ def test_every_verb(n: int) -> None:
             assert (n == 1) == (note(found, "path") == "path: nothing travels") or nbytes == 0
 
 
+def test_whole_blocks() -> None:
+    """Long data of which all ranks send alike; not where only the root sends, nor where data fit into a cache."""
+    long = note(explained(2, "all_to_all", nbytes=64 << 20), "path of rank 0")
+    assert re.search(
+        r"cut into \d+ slices, \d+ at a time, or into \d+ if trials were faster with whole blocks", long
+    )
+    for verb, nbytes in (("broadcast", 64 << 20), ("gather", 64 << 20), ("all_to_all", 4096)):
+        assert "whole blocks" not in note(explained(2, verb, nbytes=nbytes), "path of rank")
+
+
 def test_the_path() -> None:
     def path(nbytes: int, **how: Any) -> str:
         return note(explained(2, "all_reduce", nbytes=nbytes, algorithm="one_shot", **how), "path of rank 0")
