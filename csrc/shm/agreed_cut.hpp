@@ -1,7 +1,7 @@
-// How calls are cut in which all ranks wait for all and send alike: into slices for slots, or into whole blocks for single copy, which needs no
-// short messages. All ranks have to cut a call alike, and each has to know how when it enters it. So rank 0 says in one call
-// how the following ones of the kind are cut, before it enters; the others look when they are through with it, since they have
-// seen by then that rank 0 has entered:
+// How calls are cut in which all ranks wait for all and send alike: into slices for slots, or into whole blocks for single
+// copy, which needs no short messages. All ranks have to cut a call alike, and each has to know how when it enters it. So rank
+// 0 says in one call how the following ones of the kind are cut, before it enters; the others look when they are through with
+// it, since they have seen by then that rank 0 has entered:
 //
 //     rank 0    says "whole"  enters call 7 ................ enters call 8, whole
 //     rank 1                     enters call 7 .... looks ...... enters call 8, whole

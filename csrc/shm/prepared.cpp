@@ -79,9 +79,10 @@ void Prepared::fit_whole() {
   whole.into_slices(chunking.longest, std::max<size_t>(1, kWhole / wide_element), channels);
   whole.lanes = std::min(flow.lanes, whole.slices);
   whole.slots = kLargeDepth;  // none is used
-  if (whole.slices >= flow.slices) whole.slices = 0;
-  if (!whole.slices) return;
-  staged_bytes = 0;
+  if (whole.slices >= flow.slices) {
+    whole.slices = 0;
+    return;
+  }
   for (const Instruction& in : plan->instructions)
     if (in.connection >= 0)
       staged_bytes +=

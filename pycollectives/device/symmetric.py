@@ -190,7 +190,7 @@ _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget)
 
 def _capsule(array: SymmetricArray) -> Any:
     kinds = {name: kind for kind, name in _DLPACK.items()}
-    if array.dtype.name not in kinds:
+    if array.dtype.name not in kinds or not array.dtype.isnative:  # `name` does not tell the order of bytes
         raise UnsupportedError(f"DLPack has no type for {array.dtype}")
     code, bits = kinds[array.dtype.name]
     n = len(array.shape)

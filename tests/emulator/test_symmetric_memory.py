@@ -105,6 +105,9 @@ def test_dlpack_and_no_elements() -> None:
         assert view.ctypes.data == x.__cuda_array_interface__["data"][0]
         none = comm.empty((0, 4), device="cuda")
         assert none.nbytes == 0 and none.shape == (0, 4)
+        for dtype in (">f4", "S3"):  # what DLPack cannot say
+            with pytest.raises(pc.UnsupportedError, match="DLPack has no type"):
+                comm.empty(4, dtype, device="cuda").__dlpack__()
         return True
 
     assert run(2, fn) == [True] * 2
